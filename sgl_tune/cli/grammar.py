@@ -148,17 +148,17 @@ class Level(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+_LOOKS: dict[str, Any] = {
+    "no_args_is_help": True,
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
 def group_of(name: str) -> Any:
     """Return the group of subcommands below the command `name`."""
     level = type("Group", (Level,), {"above": f"{name} "})
-    settings = {"help_option_names": ["-h", "--help"]}
-    page = typer.Typer(
-        cls=level,
-        add_completion=False,
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        context_settings=settings,
-    )
+    page = typer.Typer(cls=level, add_completion=False, **_LOOKS)
     page.callback(
         epilog=EXIT_CODES, help=f"{COMMANDS[name]}\n\nExample: sgl-tune {name} {next(iter(GROUPS[name]))}"
     )(lambda: None)
@@ -194,15 +194,7 @@ class Pages(Level):
             raise
 
 
-app = typer.Typer(
-    cls=Pages,
-    epilog=EXIT_CODES,
-    add_completion=True,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer(cls=Pages, epilog=EXIT_CODES, pretty_exceptions_enable=False, **_LOOKS)
 
 
 def _print_version(asked: bool) -> None:

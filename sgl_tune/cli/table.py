@@ -17,6 +17,14 @@ class Column(NamedTuple):
     path: bool = False
 
 
+def columns_of(*titles: str) -> tuple[Column, ...]:
+    """Return a table's columns: ">SIZE" is aligned to the right, and "WHERE/" holds paths."""
+    return tuple(
+        Column(title.removeprefix(">").removesuffix("/"), title[:1] == ">", title[-1:] == "/")
+        for title in titles
+    )
+
+
 def laid_out(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None
 ) -> Iterable[list[str]]:

@@ -15,15 +15,15 @@ from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.config_files.differences import compared, lines
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import Ended
 from sgl_tune.units import count
 
-_SIDES = (Column(""), Column("FILE OR CACHE", path=True), Column("ENTRIES", right=True))
-_CHANGES = (Column("OP", path=True), Column("BUCKET", right=True), Column("A"), Column("B"))
-_APART = (Column("APART", right=True), Column(""))
+_SIDES = columns_of("", "FILE OR CACHE/", ">ENTRIES")
+_CHANGES = columns_of("OP/", ">BUCKET", "A", "B")
+_APART = columns_of(">APART", "")
 
 
 def diff(

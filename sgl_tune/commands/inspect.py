@@ -16,7 +16,7 @@ from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.ship.recognised import is_bundle
@@ -28,23 +28,9 @@ if TYPE_CHECKING:
     from sgl_tune.stores.describe import Summary
 
 
-_COLUMNS = (
-    Column("KEY"),
-    Column("RANKS"),
-    Column("ENTRIES", right=True),
-    Column("SIZE", right=True),
-    Column("AGE", right=True),
-    Column("SAME"),
-    Column("TUNED FOR", path=True),
-)
-
-_CHOICE = (
-    Column("OP", path=True),
-    Column("RUNNER", path=True),
-    Column("BUCKET", right=True),
-    Column("TACTIC", right=True),
-)
-_MEASURED = (Column("MS", right=True), Column("SPEED-UP", right=True), Column("AHEAD", right=True))
+_COLUMNS = columns_of("KEY", "RANKS", ">ENTRIES", ">SIZE", ">AGE", "SAME", "TUNED FOR/")
+_CHOICE = columns_of("OP/", "RUNNER/", ">BUCKET", ">TACTIC")
+_MEASURED = columns_of(">MS", ">SPEED-UP", ">AHEAD")
 
 
 def inspect(

@@ -15,7 +15,7 @@ from sgl_tune.cache.remove import Removed, remove, settle
 from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import Ended, UsageError, WorkFailed
 from sgl_tune.stores.find import store_asked_for
@@ -181,10 +181,8 @@ def _total(removals: list[Removal]) -> str:
 
 
 def _show_plan(out: Output, removals: list[Removal]) -> None:
-    numbers = (Column("FILES", right=True), Column("SIZE", right=True))
-    columns = (Column("CACHE", path=True), *numbers, Column("WHY"))
     rows = [(r.cache.path, len(r.files), human_bytes(r.bytes), r.reason) for r in removals]
-    out.table(columns, rows)
+    out.table(columns_of("CACHE/", ">FILES", ">SIZE", "WHY"), rows)
 
 
 def _gone(cache: Cache, one: Removal) -> Gone:

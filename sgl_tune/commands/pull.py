@@ -8,7 +8,7 @@ from typing import Annotated
 from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.ship.arrival import arrived_json, show_arrived
 from sgl_tune.ship.options import (
     AllowUnsignedCodeOption,
@@ -37,14 +37,7 @@ from sgl_tune.units import human_bytes
 from sgl_tune.verify.environment import read_target
 from sgl_tune.writing import check_place
 
-_COLUMNS = (
-    Column("GPU"),
-    Column("ARCH"),
-    Column("PLATFORM"),
-    Column("SIZE", right=True),
-    Column("MODELS"),
-    Column("PULL", path=True),
-)
+_COLUMNS = columns_of("GPU", "ARCH", "PLATFORM", ">SIZE", "MODELS", "PULL/")
 
 
 def pull(
@@ -52,7 +45,7 @@ def pull(
         str,
         Argument(
             metavar="URL",
-            help="oci://REGISTRY/NAME:TAG, or @sha256:...; s3://BUCKET/FOLDER/, or a file in it.",
+            help="oci://REGISTRY/NAME:TAG, or @sha256:...; s3://BUCKET/FOLDER/, file:///FOLDER/, or a file.",
             show_default=False,
         ),
     ],

@@ -9,7 +9,7 @@ from typing import Annotated
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.stores.find import stores_below
@@ -17,13 +17,7 @@ from sgl_tune.stores.places import export_lines, kubernetes_lines, place_named, 
 from sgl_tune.stores.relocate import Mended, mend
 from sgl_tune.units import count
 
-_COLUMNS = (
-    Column("STORE"),
-    Column("CHANGED", right=True),
-    Column("RIGHT", right=True),
-    Column("WHAT"),
-    Column("WHERE", path=True),
-)
+_COLUMNS = columns_of("STORE", ">CHANGED", ">RIGHT", "WHAT", "WHERE/")
 
 
 def relocate(

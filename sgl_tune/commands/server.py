@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.commands.server_modules import server_modules as server_modules
 from sgl_tune.errors import Ended
 from sgl_tune.servers.add import (
@@ -51,8 +51,7 @@ def server_list(format: FormatOption = Format.human, quiet: QuietOption = False)
     """
     out = Output(sink(format, quiet))
     rows = [*_here(), *(_row(added) for added in added_servers())]
-    names = [Column(name) for name in ("SGLANG", "PYTHON", "TORCH", "FLASHINFER", "CUDA")]
-    columns = (*names, Column("SIZE", right=True), Column("PATH", path=True), Column("USABLE"))
+    columns = columns_of("SGLANG", "PYTHON", "TORCH", "FLASHINFER", "CUDA", ">SIZE", "PATH/", "USABLE")
 
     def human() -> None:
         if not rows:

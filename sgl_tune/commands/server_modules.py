@@ -15,7 +15,7 @@ from sgl_tune.asking.kept import cache_folder
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.compile.build import Built
 from sgl_tune.compile.host_halves import Wanted, build_halves
 from sgl_tune.errors import UsageError, WorkFailed
@@ -23,7 +23,7 @@ from sgl_tune.servers.server import NoServer, find_server
 from sgl_tune.units import count
 
 _MOST_PLACES = 200_000
-_COLUMNS = (Column("MODULE"), Column("STATE"), Column("WHERE", path=True), Column("WHY"))
+_COLUMNS = columns_of("MODULE", "STATE", "WHERE/", "WHY")
 
 
 def server_modules(

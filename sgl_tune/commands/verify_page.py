@@ -8,13 +8,13 @@ from operator import attrgetter
 
 from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cli.out import Output
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport
 from sgl_tune.verify.replayed import ReplayedCache, replay_line
 from sgl_tune.verify.stores import StoreReport
 from sgl_tune.verify.stores_page import STYLES, show_stores
 
-_COLUMNS = (Column("NEXT START"), Column("FILES", right=True), Column("WHICH", path=True))
+_COLUMNS = columns_of("NEXT START", ">FILES", "WHICH/")
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 _MESSAGE = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _PROPERTY = {**_MESSAGE, ":": "%3A", ",": "%2C"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sgl_tune.cli.out import Output
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.compile.bake import Baked, show_baked
 from sgl_tune.compile.build import Built
 from sgl_tune.compile.goal import Goal, Modules
@@ -24,7 +24,7 @@ from sgl_tune.stores.places import export_lines, variables
 from sgl_tune.stores.relocate import mend
 from sgl_tune.units import count
 
-_COLUMNS = (Column("MODULE", path=True), Column("IT IS"), Column("SECONDS", right=True))
+_COLUMNS = columns_of("MODULE/", "IT IS", ">SECONDS")
 _STATES = {
     "built": "built now",
     "there": "there already",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sgl_tune.cache.layouts import find_caches
 from sgl_tune.cli.out import Output
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import CheckFailed
 from sgl_tune.ship.manifest import BundleManifest
@@ -25,22 +25,8 @@ from sgl_tune.verify.verdict_line import verdict_line
 from sgl_tune.verify.verify import Server, verify
 
 _MOST_LISTED = 10
-_CACHES = (
-    Column("KEY"),
-    Column("FILES", right=True),
-    Column("ENTRIES", right=True),
-    Column("FLASHINFER"),
-    Column("GPU"),
-    Column("TUNED FOR", path=True),
-)
-_STORES = (
-    Column("STORE"),
-    Column("ITEMS", right=True),
-    Column("FILES", right=True),
-    Column("SIZE", right=True),
-    Column("MADE FOR"),
-    Column("CODE"),
-)
+_CACHES = columns_of("KEY", ">FILES", ">ENTRIES", "FLASHINFER", "GPU", "TUNED FOR/")
+_STORES = columns_of("STORE", ">ITEMS", ">FILES", ">SIZE", "MADE FOR", "CODE")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sgl_tune.cli.out import Output
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.errors import UsageError
 from sgl_tune.stores.find import Stored, stores_below
 from sgl_tune.stores.item import Item, Size
@@ -19,25 +19,8 @@ from sgl_tune.stores.places import stores_of_this_user
 from sgl_tune.stores.rows import store_named
 from sgl_tune.units import count, human_age, human_bytes
 
-COLUMNS = (
-    Column("STORE"),
-    Column("ITEMS", right=True),
-    Column("FILES", right=True),
-    Column("SIZE", right=True),
-    Column("AGE", right=True),
-    Column("BY"),
-    Column("MADE FOR"),
-    Column("MOVED"),
-    Column("WHERE", path=True),
-)
-ITEM_COLUMNS = (
-    Column("ITEM", path=True),
-    Column("FILES", right=True),
-    Column("SIZE", right=True),
-    Column("AGE", right=True),
-    Column("MADE FOR"),
-    Column("STATE"),
-)
+COLUMNS = columns_of("STORE", ">ITEMS", ">FILES", ">SIZE", ">AGE", "BY", "MADE FOR", "MOVED", "WHERE/")
+ITEM_COLUMNS = columns_of("ITEM/", ">FILES", ">SIZE", ">AGE", "MADE FOR", "STATE")
 _MOVED = {"as it is": "found", "mended": "relocate", "never": "never"}
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from runtime.flashinfer.versions import number
 from sgl_tune.cache.folder import open_folder
 from sgl_tune.cli.out import Output
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.config_files.names import beside
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.stores.describe import stores_meant
@@ -26,13 +26,7 @@ from sgl_tune.stores.walk import entered, size_of
 from sgl_tune.units import count, human_age, human_bytes
 
 _WRITING_SECONDS = 3600.0  # a younger item may still be compiled
-_COLUMNS = (
-    Column("STORE"),
-    Column("ITEMS", right=True),
-    Column("SIZE", right=True),
-    Column("WHY"),
-    Column("WHERE", path=True),
-)
+_COLUMNS = columns_of("STORE", ">ITEMS", ">SIZE", "WHY", "WHERE/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from sgl_tune.cli.out import Output
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.units import count
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict
 from sgl_tune.verify.stores import StoreReport
 
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
-_COLUMNS = (Column("NEXT START"), Column("ITEMS", right=True), Column("WHICH", path=True))
+_COLUMNS = columns_of("NEXT START", ">ITEMS", "WHICH/")
 _SAYS = {
     Verdict.HIT: "found when asked for",
     Verdict.REPLACED: "compiled again",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from runtime.server.cache_key import named_parts
 from sgl_tune.cli.out import Output
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.deployment.model_files import NO_MODEL
 from sgl_tune.units import count, human_bytes
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sgl_tune.keys.plan import Plan
     from sgl_tune.recorded.plan import RecordedPlan
 
-_OPS = (Column("OP", path=True), Column("ENTRIES", right=True), Column("BUCKETS"), Column("SERVING ONLY"))
+_OPS = columns_of("OP/", ">ENTRIES", "BUCKETS", "SERVING ONLY")
 _STYLES = {"nothing": "yellow", "planned": "bold", "unplanned": "red"}
 _SHOWN = 6
 
@@ -41,7 +41,7 @@ def _show_plan(out: Output, plan: Plan) -> None:
     out.line(
         f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {chosen.arch}", indent=2
     )
-    for note in plan.notes[len(chosen.warnings) :]:
+    for note in plan.notes[len(plan.warnings) :]:
         if note != NO_MODEL:  # printed before, as the first line
             out.line(f"- {note}", indent=2, style="dim")
     if not plan.is_idle:

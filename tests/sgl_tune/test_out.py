@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output, ProgressLine, printable, to_json
-from sgl_tune.cli.table import Column, laid_out
+from sgl_tune.cli.table import columns_of, laid_out
 
 
 class _Terminal(io.StringIO):
@@ -29,7 +29,7 @@ def test_an_agent_reads_tabs_and_no_colour_on_a_terminal_too() -> None:
 
     def human() -> None:
         out.line("two caches", style="bold")
-        out.table((Column("KEY"), Column("SIZE", right=True)), [("a" * 100, 1), ("b", 20)])
+        out.table(columns_of("KEY", ">SIZE"), [("a" * 100, 1), ("b", 20)])
 
     out.result({}, human)
     assert stdout.getvalue() == f"two caches\nKEY\tSIZE\n{'a' * 100}\t1\nb\t20\n"
@@ -83,7 +83,7 @@ def test_colour_is_for_terminals_that_want_it(monkeypatch: pytest.MonkeyPatch) -
 def test_a_hostile_name_cannot_drive_the_terminal() -> None:
     out, stdout, _ = _output()
     out.line("a\x1b[2Jb\rc\nd\udcff")
-    out.table([Column("K")], [["\x9b31m"]])
+    out.table(columns_of("K"), [["\x9b31m"]])
     assert stdout.getvalue() == "a\\x1b[2Jb\\rc\\nd\\udcff\nK\n\\x9b31m\n"
     assert printable("réglé 日本") == "réglé 日本"
 
@@ -97,7 +97,7 @@ def test_json_stays_json_whatever_a_file_held() -> None:
 
 
 def test_tables_fit_a_terminal_and_are_whole_in_a_pipe() -> None:
-    columns = (Column("PATH", path=True), Column("N", right=True), Column("WHY"))
+    columns = columns_of("PATH/", ">N", "WHY")
     rows = [("/a/very/long/path" * 10, 7, "because"), ("/b", 12345, "x")]
     out, stdout, _ = _output(terminal=True)
     out.table(columns, rows)
@@ -133,13 +133,7 @@ def test_progress_is_silent_at_first_and_leaves_no_trace() -> None:
     st.integers(36, 120),
 )
 def test_a_table_stays_within_the_terminal_and_loses_no_cell(sizes: list[list[int]], width: int) -> None:
-    columns = [
-        Column("KEY"),
-        Column("SIZE", right=True),
-        Column("WHERE", path=True),
-        Column("A"),
-        Column("B"),
-    ]
+    columns = columns_of("KEY", ">SIZE", "WHERE/", "A", "B")
     rows = [[f"{row}{i}".ljust(size, "x") for i, size in enumerate(line)] for row, line in enumerate(sizes)]
     titles = [column.title for column in columns]
     for cells, lines in zip([titles, *rows], laid_out(columns, rows, width), strict=True):

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import Column, columns_of
 from sgl_tune.memory.parts import ORDER
 from sgl_tune.memory.phases import beyond_peak, peaking
 from sgl_tune.memory.report import Answer, Comparison, Constant, MemoryReport, Row
 from sgl_tune.units import memory_bytes
 
 _LARGEST = 5
-_SUMMARY = (
-    Column("VERDICT"),
-    Column("TIGHTEST IN", path=True),
-    Column("FREE", right=True),
-    Column("KV TOKENS", right=True),
-)
+_SUMMARY = columns_of("VERDICT", "TIGHTEST IN/", ">FREE", ">KV TOKENS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +40,6 @@ class Table:
         }
 
 
-def _sized(*names: str) -> tuple[Column, ...]:
-    return tuple(Column(name, right=True) for name in names)
-
-
 def phases(report: MemoryReport) -> Table:
     """Return a table with what each phase leaves, and the parts of the GPU at its peak."""
     rows, marks = [], []
@@ -60,8 +51,8 @@ def phases(report: MemoryReport) -> Table:
         took = (f"{phase.seconds:.1f} s",) if report.whose.source == "measured" else ()
         rows.append(("\u2003" * phase.depth + phase.name, left, *map(memory_bytes, sizes), *took))
         marks.append("bad" if is_failed else "peak" if phase is report.peak else "")
-    took = ("TOOK",) if report.whose.source == "measured" else ()
-    columns = (Column("PHASE", path=True), *_sized("LEAVES", "PEAK", "CACHED", "OUTSIDE", "FREE", *took))
+    took = (">TOOK",) if report.whose.source == "measured" else ()
+    columns = columns_of("PHASE/", ">LEAVES", ">PEAK", ">CACHED", ">OUTSIDE", ">FREE", *took)
     return Table("Phases", columns, tuple(rows), tuple(marks))
 
 
@@ -70,7 +61,7 @@ def held(report: MemoryReport) -> Table:
     total, at = report.total_bytes or 1, report.tightest
     rows = [(one.what, memory_bytes(one.bytes), f"{one.bytes / total:.1%}") for one in report.held]
     title = f"What holds the GPU at the peak of {at.name}" if at else ""
-    columns = (Column("WHAT", path=True), *_sized("SIZE", "OF THE GPU"))
+    columns = columns_of("WHAT/", ">SIZE", ">OF THE GPU")
     return Table(title, columns, tuple(rows))
 
 
@@ -81,14 +72,14 @@ def parts_by_phase(report: MemoryReport) -> Table:
     shares = [{one.what: one.bytes for one in both[phase]} for phase in shown]
     names = [name for name in ORDER if any(name in of for of in shares)]
     rows = [(name, *(memory_bytes(of[name]) if name in of else "-" for of in shares)) for name in names]
-    columns = (Column("PART"), *_sized(*(phase.name for phase in shown)))
+    columns = columns_of("PART", *(f">{phase.name}" for phase in shown))
     return Table("What holds the GPU at the peak of each phase", columns, tuple(rows))
 
 
 def largest(report: MemoryReport) -> Table:
     at = report.tightest
     found = at.largest[:_LARGEST] if at else ()
-    columns = (*_sized("SIZE"), Column("WHAT", path=True), Column("WHERE", path=True))
+    columns = columns_of(">SIZE", "WHAT/", "WHERE/")
     rows = tuple((memory_bytes(one.bytes), one.what, one.where) for one in found)
     return Table(f"Largest allocations at the peak of {at.name}" if at else "", columns, rows)
 
@@ -96,7 +87,7 @@ def largest(report: MemoryReport) -> Table:
 def constants(report: MemoryReport) -> Table:
     total = memory_bytes(sum(one.bytes for one in report.constants))
     title = f"Memory outside torch: {total} of calibrated constants (±{memory_bytes(report.margin_bytes)})"
-    columns = (*_sized("SIZE"), Column("OF"), Column("KNOWN FROM", path=True))
+    columns = columns_of(">SIZE", "OF", "KNOWN FROM/")
     rows = tuple((memory_bytes(one.bytes), _of(one), one.source) for one in report.constants)
     return Table(title, columns, rows)
 
@@ -108,7 +99,7 @@ def _of(constant: Constant) -> str:
 def _starts(title: str, first: str, reports: Mapping[str, MemoryReport], below: str = "") -> Table:
     rows = tuple((name, *summary(report)) for name, report in reports.items())
     marks = tuple("" if report.verdict == "fits" else "bad" for report in reports.values())
-    return Table(title, (Column(first, path=True), *_SUMMARY), rows, marks, below)
+    return Table(title, (*columns_of(f"{first}/"), *_SUMMARY), rows, marks, below)
 
 
 def summary(report: MemoryReport) -> tuple[str, str, str, str]:
@@ -137,7 +128,7 @@ def highest_that_fits(found: Mapping[str, MemoryReport]) -> str | None:
 
 
 def comparison(found: Comparison) -> Table:
-    columns = (Column("WHAT", path=True), *_sized("PREDICTED", found.other.upper(), "DIFFERENCE"))
+    columns = columns_of("WHAT/", ">PREDICTED", f">{found.other.upper()}", ">DIFFERENCE")
     return Table(found.title, columns, tuple(map(_compared, found.rows)))
 
 
