@@ -33,10 +33,11 @@ EFFECTS = {"os", "pathlib", "time", "subprocess", "io", "shutil", "tempfile", "s
 
 # A room is a folder, or a module beside the folders. Lower rooms first: none imports one below itself here.
 RUNTIME = {
+    "toml": "",
     "server": "",
     "models": "server",
     "record": "",
-    "ghost": "",
+    "ghost": "toml",
     "folding": "ghost",
     "baking": "ghost",
     "flashinfer": "server record ghost folding",
@@ -64,7 +65,7 @@ SGL_TUNE = {
     "web_page": "",
     "cli": "server sgl_tune errors",
     "servers": "sglang errors locks processes units reading writing cli",
-    "deployment": "server models flashinfer sglang errors units record reading cli servers",
+    "deployment": "toml server models flashinfer sglang errors units record reading cli servers",
     "cache": "server flashinfer sgl_tune errors locks units record reading deployment",
     "config_files": "record errors reading writing",
     "stores": "flashinfer sglang errors locks units reading cli deployment cache config_files",
@@ -75,7 +76,7 @@ SGL_TUNE = {
     " recorded",
     "fleet": "flashinfer sglang errors units record reading cli deployment cache stores keys verify",
     "explain": "record sglang units cli cache asking recorded verify",
-    "server_log": "server devices errors units log_lines cli",
+    "server_log": "toml server devices errors units log_lines cli",
     "memory": "server record ghost sglang simulate devices forward moe graphs start errors processes units"
     " reading writing web_page cli servers deployment asking server_log",
     "start_report": "sglang errors processes units log_lines web_page cli stores server_log",

@@ -5,15 +5,11 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from runtime.toml import tomllib
 
 HERE = Path(__file__).resolve().parent
 ROUNDS = ("sixth", "eighth")

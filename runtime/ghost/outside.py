@@ -6,16 +6,12 @@ cuBLAS, a communicator of NCCL, an instantiated graph. No number depends on a mo
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from runtime.toml import tomllib
 
 TABLE = Path(__file__).with_name("outside.toml")
 COMMUNICATOR = "communicator_"  # and its number of ranks

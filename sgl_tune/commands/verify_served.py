@@ -10,7 +10,7 @@ from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
 from sgl_tune.config_tuning.plan import config_plan
 from sgl_tune.config_tuning.plan import notes as of_configs
-from sgl_tune.deployment.project_file import meant_by, several
+from sgl_tune.deployment.project_file import meant_by, the_one
 from sgl_tune.recorded.asked import asking
 from sgl_tune.verify.by_server import Served, served
 from sgl_tune.verify.environment import Target
@@ -30,12 +30,8 @@ class Who:
 def ask_server(out: Output, asked: VerifyOptions, who: Who, target: Target) -> tuple[Served, Scope] | None:
     """Return the server's answer, or None if no server can be asked or the question is not for a server."""
     flags, words, path = asked.flags, asked.command, asked.path
-    if asked.names_a_deployment:
-        meant, *others = meant_by(flags, words, asked.deployment)
-        if others and who.server:
-            raise several(asked.deployment, [one.name for one in (meant, *others)])
-        if not others:
-            _, flags, words = meant
+    if asked.names_a_deployment and (who.server or len(meant_by(flags, words, asked.deployment)) == 1):
+        _, flags, words = the_one(flags, words, asked.deployment)
     if words or flags.model_path:  # else the core plans all of the project file
         flags = target.flags(flags, words)
     if path is not None and Path(path, "flashinfer", "autotune").is_dir():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.nearest import meant
+from runtime.toml import tomllib
 from sgl_tune.deployment.flag_names import flag_names, flag_types, whole_number
 from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags, file_and_name
 from sgl_tune.errors import UsageError
@@ -29,19 +29,10 @@ class ProjectDeployment:
     command: str | None = None
 
 
-def _toml(text: str) -> dict[str, Any]:
-    """Parse TOML. The parser is imported only here, because most commands find no project file."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    return tomllib.loads(text)
-
-
 def read_project_file(path: Path) -> tuple[ProjectDeployment, ...]:
     text = read_text(path, None, _LARGEST, "is not TOML")
     try:
-        content = _toml(text)
+        content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
     unknown = set(content) - {"defaults", "deployments"}
@@ -84,13 +75,10 @@ def meant_by(
 def the_one(flags: ServerFlags, command: Sequence[str], name: str | None) -> Meant:
     one, *others = meant_by(flags, command, name)
     if others:
-        raise several(name, [one.name, *(other.name for other in others)])
+        names = [one.name, *(other.name for other in others)]
+        said = f"{name or PROJECT_FILE} has several deployments: {', '.join(names)}"
+        raise UsageError(said, f"pick one: -f {name or PROJECT_FILE}:{names[0]}")
     return one
-
-
-def several(file: str | None, names: Sequence[str]) -> UsageError:
-    said = f"{file or PROJECT_FILE} has several deployments: {', '.join(names)}"
-    return UsageError(said, f"pick one: -f {file or PROJECT_FILE}:{names[0]}")
 
 
 def chosen_in(project: Path, name: str | None) -> tuple[ProjectDeployment, ...]:

@@ -38,6 +38,5 @@ def select_deployments(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
     changes: Mapping[str, Any] = MappingProxyType({}),
-    gpu: GpuModel | None = None,
 ) -> tuple[Deployment, ...]:
-    return tuple(deployment_of(one, environ, changes, gpu) for one in meant_by(flags, command, name, folder))
+    return tuple(deployment_of(one, environ, changes) for one in meant_by(flags, command, name, folder))

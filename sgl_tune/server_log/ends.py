@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,12 +10,8 @@ from typing import Any, NamedTuple
 
 from runtime.devices.readings import OutOfMemory, parse_out_of_memory, torch_numbers
 from runtime.server.nearest import meant
+from runtime.toml import tomllib
 from sgl_tune.log_lines import LogLine
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # If a log shows several deaths, the one of the lowest level is the cause of the others.
 LEVELS = ("memory", "refused", "cause", "exception", "follows", "notice")

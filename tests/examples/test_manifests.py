@@ -13,11 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
+from runtime.toml import tomllib
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.selection import select_deployments
 from tests.examples.recipes import EXAMPLES, containers, pod_of, servers

@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 from benchmarks.real_starts.predicted import predicted
+from runtime.toml import tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 STARTS = ROOT / "benchmarks" / "real_starts" / "starts.toml"

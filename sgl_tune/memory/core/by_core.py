@@ -16,8 +16,8 @@ from sgl_tune.asking.question import argv_of
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.flag_names import flag_names, flag_types
 from sgl_tune.deployment.launch import container_of
-from sgl_tune.deployment.project_file import several
-from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.deployment.project_file import the_one
+from sgl_tune.deployment.selection import deployment_of
 from sgl_tune.deployment.versions import Gpu, local_gpus, local_model
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.change import AS_IS, BEHAVIOURS, Change, changed_command
@@ -79,12 +79,8 @@ class CoreStarter:
         _, flags = taken(change)
         named = None if "gpu" in flags else self.gpu.gpu
         given = self._asked.flags.changed(gpu=None, arch=None)
-        one, *others = select_deployments(
-            given, self._asked.command, self._asked.deployment, changes=flags, gpu=named
-        )
-        if others:
-            raise several(self._asked.deployment, [one.name, *(other.name for other in others)])
-        return one
+        one = the_one(given, self._asked.command, self._asked.deployment)
+        return deployment_of(one, changes=flags, gpu=named)
 
     def _noted(self, report: MemoryReport, deployment: Deployment, start: Start) -> MemoryReport:
         assumed = self.gpu.assumed
