@@ -10,7 +10,7 @@ from runtime.ghost.gpus import Gpu, gpus
 from runtime.sglang.releases import NEWEST, Release
 from runtime.sglang.tactics import Tactics
 from sgl_tune.deployment.flag_names import spelled
-from sgl_tune.deployment.launch import launch_of
+from sgl_tune.deployment.launch import given_twice, launch_of
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.server_command import arguments_of, check_expanded
 from sgl_tune.deployment.versions import local_gpus
@@ -78,7 +78,7 @@ def argv_of(flags: ServerFlags, command: Sequence[str], release: Release) -> tup
     argv, environment = server_flags(flags, release), dict[str, str]()
     if command:
         if argv:
-            raise UsageError(f"{argv[0]} is given beside a server command", "write it into the command")
+            raise given_twice(argv[0], command)
         launch = launch_of(command)
         check_expanded(launch)
         argv = [str(word) for word in arguments_of(launch)]

@@ -15,7 +15,7 @@ from sgl_tune.errors import CheckFailed
 
 RESERVED = NEWEST.members
 # The remedy for a file that harms every server that reads it.
-WAY_OUT = "warm it again, or remove it: `sgl-tune prune --unusable`"
+WAY_OUT = "warm it again, or remove the file; `sgl-tune prune --unusable` does so in a cache directory"
 
 Profile = tuple[tuple[int, ...], ...]
 

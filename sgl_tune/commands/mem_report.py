@@ -98,7 +98,13 @@ def mem_report(
     target: TargetOption = None,
     server: ServerOption = None,
     trust_remote_code: RemoteCodeOption = False,
-    html: Annotated[Path | None, _file("--html", help="Write an HTML page with each phase's memory.")] = None,
+    html: Annotated[
+        Path | None,
+        _file(
+            "--html",
+            help="Write an HTML page with each phase's memory. Beside a log, give the server's flags too.",
+        ),
+    ] = None,
     snapshot: Annotated[
         Path | None, _file("--snapshot", help="Write a snapshot for pytorch.org/memory_viz.")
     ] = None,

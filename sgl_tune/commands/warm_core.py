@@ -35,7 +35,7 @@ def judged_by_core(
     plans = [make_plan(one, wishes.here) for one in chosen]
     for plan in plans:
         check_place(plan.deployment.cache_dir)
-        for doubt in plan.deployment.warnings:
+        for doubt in plan.warnings:
             out.warn(f"{plan.deployment.name}: {doubt}")
     if NO_MODEL in chosen[0].notes:
         out.note(

@@ -61,7 +61,7 @@ class Outcome:
         for number in planned:
             with self._failure_of(number):
                 plan, verdict = self.judged[number]
-                for note in plan.notes[len(plan.deployment.warnings) :]:
+                for note in plan.notes[len(plan.warnings) :]:
                     if note != NO_MODEL:  # printed before, as the first line
                         self.out.note(f"{plan.deployment.name}: {note}")
                 _check_tunable(verdict)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runtime.server.gpus import find_gpu
+from runtime.sglang.releases import NEWEST
 from sgl_tune.deployment.shell_words import Word
 from sgl_tune.errors import UsageError
 
@@ -19,8 +20,10 @@ _SWITCHES = (
     "quiet", "read-only", "rm", "sig-proxy", "tty", "disable-content-trust", "replace", "rootful",
     "no-hosts", "env-host", "http-proxy", "tls-verify", "rmi", "no-hostname",
 )  # fmt: skip
+# Warnings that begin so are about the folder of the caches: they do not matter if nothing is tuned.
+CACHE_FOLDER = "the server's cache folder "
 _SHORT_SWITCHES = frozenset("ditPq")
-_TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.?post\d+)?)(?:\.?rc\d+)?(?:[-_.].*)?")
+_TAG = re.compile(r"v?((\d+)\.\d+\.\d+(?:\.?post\d+)?)(?:\.?rc\d+)?(?:[-_.].*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,13 @@ class Container:
 
     @property
     def release(self) -> str | None:
-        """Return the SGLang release in the tag of an image that is named sglang, or None."""
+        """Return the SGLang release in the tag of an image that is named sglang, or None. A private image may
+        be tagged with numbers of its own, so there the first number must be SGLang's."""
         name, _, tag = (self.image or "").partition("@")[0].rpartition(":")
-        found = _TAG.fullmatch(tag) if name.rpartition("/")[2] == "sglang" else None
+        folder, _, base = name.rpartition("/")
+        found = _TAG.fullmatch(tag) if base == "sglang" else None
+        if found and folder.rpartition("/")[2] != "lmsysorg" and int(found[2]) != NEWEST.number[0]:
+            return None
         return found[1].replace("post", ".post").replace("..", ".") if found else None
 
     def agreed_gpu(self, named: str | None) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from runtime.server.nearest import meant
 from sgl_tune.errors import UsageError
 
 # Beginnings of the flags that the core reads. No other flag of SGLang begins so.
@@ -25,6 +27,12 @@ _OURS = """
     timeout verbose what-if
 """
 _CLOSE = 0.87
+
+
+def value_meant(refusal: str) -> str | None:
+    """Return `did you mean ...?` for argparse's refusal of a flag's value, if one of its choices is near."""
+    found = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", refusal)
+    return meant(found[1], (one.strip("' ") for one in found[2].split(","))) if found else None
 
 
 def whole_name(name: str, known: Iterable[str]) -> str:

@@ -102,7 +102,8 @@ def _of_manifest(text: Pasted) -> Launch:
     refusals = [error for container, error in others if meant <= set(container.names)]
     if not found and refusals:
         raise refusals[-1]
-    said, way = f"the manifest {text.where}", f"-f FILE:NAME with one of {', '.join(picks)}"
+    said, file = f"the manifest {text.where}", text.where.removeprefix("in ") if text.file else "FILE"
+    way = f"-f {file}:NAME with one of {', '.join(picks)}"
     if found:
         within = f" in {text.name!r}" if text.name else ""
         raise UsageError(f"{said} starts {len(found)} servers{within}", f"name one: {way}")
@@ -118,6 +119,13 @@ def _pick(names: Sequence[str], servers: Sequence[set[str]]) -> str | None:
         if sum(has.issuperset(some) for has in servers) == 1:
             return "/".join(some)
     return None
+
+
+def given_twice(flag: str, command: Sequence[str], name: str = "") -> UsageError:
+    """Return the refusal of a flag beside a server's command. `name`: a deployment of the project file."""
+    where = f"{name}'s in the project file" if name else getattr(command[0], "where", "after --")
+    into = where.removeprefix("in ") if where.startswith("in ") else "the command"
+    return UsageError(f"{flag} is given beside a server command, {where}", f"write it into {into}")
 
 
 def launch_of_text(text: str, where: str = "after --") -> Launch:

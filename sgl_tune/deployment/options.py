@@ -21,6 +21,7 @@ PROJECT_FILE = "sgl-tune.toml"
 Offer = Callable[[], list[str]]  # values for completion, from a fast source
 _Text = str | None
 _Number = int | None
+_QUANTIZATIONS = ["fp8", "modelopt_fp8", "modelopt_fp4", "mxfp4"]
 _ARCHITECTURE = re.compile(r"sm\d+|cpu")
 # Our names of arguments -> SGLang's.
 LONG = {"tp": "tp_size", "dp": "dp_size", "pp": "pp_size", "ep": "ep_size"}
@@ -92,12 +93,7 @@ class ServerFlags:
     ep: Annotated[_Number, _server("--ep-size --ep --expert-parallel-size", "Expert-parallel ranks.")] = None
     enable_dp_attention: Annotated[bool | None, _server("--enable-dp-attention", "DP attention.")] = None
     quantization: Annotated[
-        _Text,
-        _server(
-            "--quantization",
-            "Used verbatim when set.",
-            lambda: ["fp8", "modelopt_fp8", "modelopt_fp4", "mxfp4"],
-        ),
+        _Text, _server("--quantization", "Used verbatim when set.", _QUANTIZATIONS.copy)
     ] = None
     moe_runner_backend: Annotated[
         _Text, _server("--moe-runner-backend", "Used verbatim when set.", lambda: [*BACKENDS])
@@ -144,10 +140,6 @@ class ServerFlags:
 OWN_FIELDS = dict.fromkeys(
     one.name for one in fields(ServerFlags) if one.name not in ("more", "target")
 ).keys()
-
-
-def by_sglangs_names(flags: ServerFlags) -> dict[str, Any]:
-    return {LONG.get(name, name): value for name, value in flags.given().items()}
 
 
 def file_and_name(named: str | None, folder: Path | None = None) -> tuple[Path, str | None]:

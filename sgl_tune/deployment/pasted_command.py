@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.container import PRODUCT, Container
+from sgl_tune.deployment.container import CACHE_FOLDER, PRODUCT, Container
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.flag_names import flag_names
-from sgl_tune.deployment.launch import launch_of
+from sgl_tune.deployment.launch import given_twice, launch_of
 from sgl_tune.deployment.model_files import HUB_ENVIRONMENT
 from sgl_tune.deployment.options import ServerFlags, TargetFlags
 from sgl_tune.deployment.resolve import Place, resolve_deployment
@@ -26,8 +26,7 @@ def from_command(
     twice = beside.given()
     if twice:
         flag = min((flag for flag, field in flag_names().items() if field == min(twice)), key=len)
-        of = f"{place.name}'s in the project file" if place.name else "after --"
-        raise UsageError(f"{flag} is given beside a server command, {of}", "write it into the command")
+        raise given_twice(flag, command, place.name)
     launch = launch_of(list(command))
     line, container = read_launch(launch), launch.container
     notes = list(line.notes)
@@ -97,11 +96,11 @@ def around_server(container: Container, named: TargetFlags, environ: Mapping[str
         return Around(named.cache_dir or str(cache), tuple(notes), doubts)
     here = str(default_cache_dir())
     if container.mount_of(folder) is not None:
-        lost = f"the server's cache folder {folder} is a volume, which this machine does not see. If it lies"
+        lost = f"{CACHE_FOLDER}{folder} is a volume, which this machine does not see. If it lies"
         lost += " in a folder here, warm and verify take that folder: --cache-dir"
     else:
-        lost = f"no mount holds the server's cache folder {folder}, so it is lost with the container. Mount a"
-        lost += " folder of the host there"
+        lost = f"{CACHE_FOLDER}{folder} is in no mount, so it is lost with the container. Mount a folder of"
+        lost += " the host there"
     return Around(here, tuple(notes), (*doubts, lost))
 
 

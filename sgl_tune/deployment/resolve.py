@@ -19,7 +19,7 @@ from sgl_tune.deployment.cache_dir import default_cache_dir, demo_cache_dir
 from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
 from sgl_tune.deployment.model_files import DEMO, NO_MODEL, Sought
 from sgl_tune.deployment.models import find_model
-from sgl_tune.deployment.options import ServerFlags, TargetFlags, by_sglangs_names
+from sgl_tune.deployment.options import LONG, ServerFlags, TargetFlags
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
 from sgl_tune.errors import CheckFailed, UsageError
 
@@ -67,7 +67,7 @@ def not_known(why: str, release: str | None = None) -> CheckFailed:
 
 def _inputs(flags: ServerFlags, place: Place) -> Inputs:
     environ = os.environ if place.environ is None else place.environ
-    given, target = by_sglangs_names(flags), flags.target
+    given, target = {LONG.get(name, name): value for name, value in flags.given().items()}, flags.target
     address, draft = given.pop("dist_init_addr", None), given.pop("speculative_draft_model_path", None)
     if draft not in (None, flags.model_path):
         raise UnknownModel(f"{draft} is a draft of its own")

@@ -41,7 +41,8 @@ def verify_fleet(out: Output, options: FleetOptions, asked: VerifyOptions) -> bo
     with out.progress("bytes read") as progress:
         found = survey(options.path, planner, reference, cold, progress.advance)
     deployments = [plan.deployment for plan in planner.plans]
-    for doubt in _distinct((one.name, text) for one in deployments for text in one.warnings):
+    doubts = ((plan.deployment.name, text) for plan in planner.plans for text in plan.warnings)
+    for doubt in _distinct(doubts):
         out.warn(doubt)
     for note in (*_distinct((one.name, text) for one in deployments for text in one.notes), *found.notes):
         out.note(note)

@@ -12,6 +12,7 @@ from runtime.server.config import ModelConfig
 from runtime.server.parallel import ParallelConfig, node_ranks, rank_layout
 from sgl_tune.cache.asked import CachePlan, TunedOp
 from sgl_tune.cache.rank_names import RankName
+from sgl_tune.deployment.container import CACHE_FOLDER
 from sgl_tune.deployment.deployment import Deployment, deployment_to_json
 from sgl_tune.deployment.versions import Gpu, local_gpus
 from sgl_tune.errors import UsageError
@@ -52,9 +53,14 @@ class Plan:
     @property
     def notes(self) -> tuple[str, ...]:
         """Return what is doubtful, what was assumed, and what neither this plan nor the start covers."""
-        chosen = self.deployment
-        of_caches = _assumed(chosen) if self.caches else ()
-        return chosen.warnings + chosen.notes + of_caches
+        of_caches = _assumed(self.deployment) if self.caches else ()
+        return self.warnings + self.deployment.notes + of_caches
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what is doubtful; of the folder only if the server looks for files in it."""
+        told = self.deployment.warnings
+        return tuple(text for text in told if not (self.is_idle and text.startswith(CACHE_FOLDER)))
 
     @property
     def paths(self) -> tuple[Path, ...]:

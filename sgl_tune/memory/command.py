@@ -66,7 +66,8 @@ def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowO
         found = _answered(out, asked, shown)
     except SglTuneError as error:
         why = error.message
-        out.warn(f"no prediction beside the log: {why}")
+        page = f", and no {shown.html}" if shown.html else ""
+        out.warn(f"no prediction beside the log{page}: {why}")
         if error.remedy:
             out.hint(error.remedy)
     lines = [*outcome_markdown(dead)] if is_markdown else [dead.headline]

@@ -18,6 +18,8 @@ from sgl_tune.asking.asking import Answers, Listener
 from sgl_tune.asking.question import Question
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.deployment.container import CACHE_FOLDER
+from sgl_tune.deployment.flag_spelling import value_meant
 from sgl_tune.deployment.launch import container_of
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.reading import bounded_bytes
@@ -66,7 +68,11 @@ class Asked:
 
     def plan(self, workers: int = 1) -> RecordedPlan:
         """Return the plan from complete starts of the ranks that may differ."""
-        return plan_of(records_of(self.question, self.answers, self.say), self.whose, workers)
+        plan = plan_of(records_of(self.question, self.answers, self.say), self.whose, workers)
+        for text in self.whose.notes:
+            if plan.all_caches and text.startswith(CACHE_FOLDER):
+                self.say({"event": "doubt", "text": text})
+        return plan
 
     def of(self, server: Server, gpu: Gpu, say: Listener) -> Asked:
         """Return the same command for another server or GPU."""
@@ -78,7 +84,8 @@ def asking(by: ByServer, server: Server, say: Listener) -> Iterator[Asked]:
     with opened(server, by.flags, by.command, by.trust_remote_code) as (typed, question, answers):
         name, around = typed.title.rstrip("/").rpartition("/")[2], _around(by, typed)
         for text in around.warnings:
-            say({"event": "doubt", "text": text})
+            if not text.startswith(CACHE_FOLDER):  # said once it is known that something is tuned
+                say({"event": "doubt", "text": text})
         whose = Whose(
             name, typed.title, Path(around.cache_dir), typed.argv, (*around.warnings, *around.notes)
         )
@@ -153,7 +160,7 @@ def _one(question: Question, answers: Answers, say: Listener, rank: int) -> Reco
     ending = record.ending
     if ending.how == "refused":
         _usage, _, said = (ending.text or "").strip().rpartition(": error: ")  # all flags precede it
-        raise UsageError(f"SGLang refuses this command: {said[-600:]}")
+        raise UsageError(f"SGLang refuses this command: {said[-600:]}", value_meant(said))
     if ending.how != "ready" and not any(call.mode == "tune" for call in record.calls):
         where = f"in {ending.phase}: " if ending.phase else ""
         text = (ending.text or "").strip().splitlines() or ["it did not say why"]

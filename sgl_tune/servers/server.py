@@ -74,8 +74,19 @@ def adding(release: str | None) -> str:
     there = (one.release for one in added_servers() if one.unusable is None)
     if added := next((one for one in there if release in (None, one)), None):
         return f"SGLang {added} is added here and answers that: name it with --server {added}"
+    if (here := _sglang_here()) and release in (None, here):
+        return f"SGLang {here} is installed here and answers that: leave out --server"
     command = f"sgl-tune server add {release or NEWEST.version}"
     return f"`{command}` ({USUAL_GB} GB on disk) or run this where SGLang is installed"
+
+
+def _sglang_here() -> str | None:
+    from importlib import metadata
+
+    try:
+        return metadata.version("sglang")
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def server_at(path: Path, found: Found = "--server") -> Server | NoServer:

@@ -97,7 +97,7 @@ def _notes(plans: Sequence[Plan]) -> tuple[str, ...]:
 
 def _warnings(plans: Sequence[Plan], sglang: str | None) -> tuple[str, ...]:
     if plans or sglang is None:
-        return tuple(f"{plan.deployment.name}: {text}" for plan in plans for text in plan.deployment.warnings)
+        return tuple(f"{plan.deployment.name}: {text}" for plan in plans for text in plan.warnings)
     return tuple(filter(None, [files_doubt(sglang, number(sglang))]))
 
 

@@ -27,7 +27,8 @@ def verdict_line(
     `server`: what a server's own start made of the files. `replay`: how many choices still hold."""
     tactics = [file for file in report.files if file.store == "tactics"]
     loads = _loads(tactics, plans, server) if tactics or plans or server or stores is None else None
-    asked = server or ("no server was asked" if plans else None)
+    one = ": it is asked about a single deployment, -f FILE:NAME" if len(plans) > 1 else ""
+    asked = server or (f"no server was asked{one}" if plans else None)
     says = "; ".join(filter(None, [replay, loads, stores, asked]))
     unknown = [found.message for found in report.findings if found.code == "flashinfer-unknown"]
     says = "; ".join([says, *(doubt for doubt in [*doubts, *unknown] if doubt not in says)])

@@ -79,7 +79,7 @@ def test_a_name_picks_among_a_manifests_servers(tmp_path: Path) -> None:
     for name, said in ((":z", "has no server 'z'"), (":a", "starts 2 servers in 'a'"), ("", "2 servers")):
         with pytest.raises(UsageError, match=said) as refused:
             _of(f"{file}{name}")
-        assert "-f FILE:NAME with one of x, y" in (refused.value.remedy or "")
+        assert f"-f {file}:NAME with one of x, y" in (refused.value.remedy or "")
     file.write_text("python3 -m sglang.launch_server --model-path m")
     with pytest.raises(UsageError, match="a script, which has no names"):
         _of(f"{file}:x")
@@ -110,7 +110,7 @@ def test_each_server_of_a_manifest_has_a_name(tmp_path: Path, text: str, first: 
     file.write_text(text)
     with pytest.raises(UsageError, match="starts 2 servers") as refused:
         _of(file)
-    assert (refused.value.remedy or "").endswith(f"-f FILE:NAME with one of {first}, {second}")
+    assert (refused.value.remedy or "").endswith(f"-f {file}:NAME with one of {first}, {second}")
     assert [_of(f"{file}:{name}").arguments[1] for name in (first, second)] == ["m", "n"]
 
 

@@ -166,6 +166,8 @@ def test_the_product_that_a_pod_asks_its_node_for_is_its_gpu(where: str) -> None
         ("lmsysorg/sglang:0.5.23@sha256:aa", "0.5.23"),
         ("registry:5000/sglang", None),
         ("registry.corp/ml/my-sglang:1.4.2", None),
+        ("corp/sglang:1.4.2", None),
+        ("corp/sglang:v0.5.23-patched", "0.5.23"),
         ("lmsysorg/sglang:latest", None),
         ("vllm/vllm-openai:v0.5.23", None),
     ],
@@ -201,13 +203,11 @@ def test_an_image_that_names_no_release_is_said() -> None:
 
 
 def test_a_container_without_a_mount_for_its_caches_is_warned_of() -> None:
-    command = ("--", f"docker run a/b {SERVER} --model-path Qwen/Qwen3-30B-A3B")
-    told = "no mount holds the server's cache folder /root/.cache/sglang"
-    for cache_dir in ((), ("--cache-dir", "/data")):
-        ran = warm(*TARGET, *cache_dir, *command)
-        assert ran.code == 0 and (told in ran.err) == ("Mount a folder of the host there" in ran.err) == (
-            not cache_dir
-        )
+    command = f"docker run a/b {SERVER} --model-path Qwen/Qwen3-30B-A3B"
+    told = "the server's cache folder /root/.cache/sglang is in no mount"
+    for cache_dir, tunes in (((), True), (("--cache-dir", "/data"), True), ((), False)):
+        ran = warm(*TARGET, *cache_dir, "--", command + " --moe-runner-backend flashinfer_cutlass" * tunes)
+        assert ran.code == 0 and (told in ran.err) == (not cache_dir and tunes)
 
 
 @pytest.mark.parametrize("value", ["$PORT", "${PORT}", "<port>", "`free-port`"])

@@ -66,7 +66,7 @@ def test_the_tag_of_an_image_names_the_release() -> None:
             "/data/cache",
             "/cache in the container is /data",
         ),
-        ("", None, "no mount holds the server's cache folder /root/.cache/sglang"),
+        ("", None, "the server's cache folder /root/.cache/sglang is in no mount"),
         ("-v named:/root/.cache", None, "the server's cache folder /root/.cache/sglang is a volume"),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_plan_says_where_a_containers_caches_lie(mount: str, cache_dir: str | 
         assert str(one.whose.cache_dir) == (cache_dir or str(default_cache_dir()))
         assert any(said in note for note in one.whose.notes)
         assert "SGLang 0.5.17: the image lmsysorg/sglang:v0.5.17 says so" in one.whose.notes
-    assert [said in event["text"] for event in events] == ([] if cache_dir else [True])
+    assert events == []  # a doubt about the folder waits until something is to be tuned
 
 
 def test_others_cannot_hold_the_whole_gpu() -> None:
