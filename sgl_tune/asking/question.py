@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from runtime.ghost.gpus import Gpu, gpus
+from runtime.ghost.gpus import Gpu, find, gpus
 from runtime.sglang.releases import NEWEST, Release
 from runtime.sglang.tactics import Tactics
 from sgl_tune.deployment.flag_names import spelled
@@ -92,9 +92,8 @@ def argv_of(flags: ServerFlags, command: Sequence[str], release: Release) -> tup
 
 
 def _here() -> str | None:
-    """Return the key of this machine's GPU, or None if there is none or the table lacks it."""
-    names = {one.name: key for key, one in gpus().items()}
-    return next((names[gpu.name] for gpu in local_gpus() if gpu.name in names), None)
+    """Return the name of this machine's GPU, or None if there is none or the table lacks it."""
+    return next((gpu.name for gpu in local_gpus() if find(gpu.name)), None)
 
 
 def server_flags(flags: ServerFlags, release: Release) -> list[str]:
@@ -132,14 +131,11 @@ def replaced(argv: Sequence[str], flags: Collection[str], words: Sequence[str]) 
 
 def gpu_of(name: str | None) -> Gpu:
     """Return the row of the GPU table that --gpu names."""
-    table = gpus()
     if name is None:
         raise UsageError("no GPU is named, and there is none here", "name the target: --gpu h200")
-    key = name.lower().replace(" ", "-").replace("_", "-")
-    key = next((row for row, one in table.items() if one.name.lower().replace(" ", "-") == key), key)
-    if key not in table:
+    if (found := find(name)) is None:
         raise UsageError(
             f"the GPU {name[:80]} is not in the ghost's table",
-            f"one of {', '.join(sorted(table))}; --server core asks the runtime core, which knows others",
+            f"one of {', '.join(sorted(gpus()))}; --server core asks the runtime core, which knows others",
         )
-    return table[key]
+    return found

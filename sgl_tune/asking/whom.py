@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.project_file import Meant, meant_by, the_one
 from sgl_tune.errors import CheckFailed, UsageError
 
 if TYPE_CHECKING:
     from sgl_tune.servers.server import NoServer, Server
 
 _NAME_IT = "--model-path, or a server command after --"
-ServerOption = Annotated[
-    str | None,
-    Option(
-        "--server",
-        metavar="PATH|X.Y.Z|core",
-        help="The server to ask: a Python or a venv with SGLang, an added release, or the runtime core.",
-        show_default=False,
-    ),
-]
-RemoteCodeOption = Annotated[
-    bool, Option("--trust-remote-code", help="Let the model's own code run in the server's sandbox.")
-]
 
 
 @dataclass(frozen=True, slots=True)
 class ByServer:
     """The part of a command that decides which server is asked. `only_core`: an option that only the
-    runtime core supports."""
+    runtime core supports. `deployment`: -f, if it names a project file."""
 
     flags: ServerFlags
     command: tuple[str, ...]
@@ -39,6 +26,17 @@ class ByServer:
     core: bool = False
     trust_remote_code: bool = False
     only_core: str | None = None
+    deployment: str | None = None
+
+    def of(self, meant: Meant) -> ByServer:
+        return replace(self, flags=meant.flags, command=meant.command, deployment=None)
+
+    def one(self) -> ByServer:
+        """Return the only server that is meant; refuse a project file with several deployments."""
+        return self.of(the_one(self.flags, self.command, self.deployment))
+
+    def meant(self) -> tuple[Meant, ...]:
+        return meant_by(self.flags, self.command, self.deployment)
 
     def found(self) -> Server | None:
         """Return the server to ask, or None if the runtime core makes the plan."""
@@ -81,12 +79,3 @@ class ByServer:
             return found
         missing: Any = self._sought(None)
         raise CheckFailed(f"not known: {missing.why}; {what}", missing.remedy)
-
-
-def who_is_asked(flags: ServerFlags, server: str | None) -> tuple[ServerFlags, str | None, bool]:
-    """Return the flags, with the release that --server names; the server's path; is the core asked?"""
-    if server == "core":
-        return flags, None, True
-    if server is not None and server[:1].isdigit() and not os.path.lexists(server):
-        return flags.changed(sglang_version=server), None, False
-    return flags, server, False

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sgl_tune.asking.whom import ServerOption, who_is_asked
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
+from sgl_tune.commands.asked import ServerOption, asked_by
 from sgl_tune.commands.verify import Told, judged, warming
-from sgl_tune.deployment.file_option import FileOption, started_by
+from sgl_tune.deployment.file_option import FileOption
 from sgl_tune.deployment.options import ServerCommand, ServerFlags
 from sgl_tune.errors import Ended, SglTuneError
 from sgl_tune.verify.environment import target_here
@@ -43,11 +43,11 @@ def doctor(
     Example: sgl-tune doctor -f deployment.yaml
     """
     out = Output(sink(format, quiet))
-    flags, path, core = who_is_asked(ServerFlags(), server)
-    asked = VerifyOptions(flags, None, *started_by(file, command))
+    by = asked_by(ServerFlags(), file, command, server)
+    asked = VerifyOptions(by.flags, None, by.command, by.deployment)
     out.note("Looking at what the next start here would load; to ask SGLang itself may take minutes.")
     silent = Output(Format.quiet)
-    told = Told(asked, target_here(), None, None, None, (path, core, False, None))
+    told = Told(asked, target_here(), None, None, None, by)
     try:
         found = judged(silent, told)
     except SglTuneError as error:

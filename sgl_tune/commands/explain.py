@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from runtime.ghost.gpus import gpus
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.question import gpu_of
-from sgl_tune.asking.whom import ByServer, RemoteCodeOption, ServerOption, who_is_asked
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
-from sgl_tune.deployment.file_option import FileOption, started_by
+from sgl_tune.commands.asked import RemoteCodeOption, ServerOption, asked_by
+from sgl_tune.deployment.file_option import FileOption
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
-from sgl_tune.deployment.project_file import the_one
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError, UsageError
 from sgl_tune.explain.account import Account
 from sgl_tune.explain.compare import Comparison
@@ -59,11 +59,9 @@ def explain(
     Example: sgl-tune explain --against 0.5.23 -- python -m sglang.launch_server --model-path M --tp 8
     """
     out = Output(sink(format, quiet), version=SCHEMA_VERSIONS["explain"])
-    words, deployment = started_by(file, command)
-    flags, server, core = who_is_asked(flags, server)
-    _, flags, words = the_one(flags, words, deployment)
+    by = asked_by(flags, file, command, server, trust_remote_code).one()
     machine = read_target(target) if target else UNTOLD
-    by = ByServer(machine.flags(flags, words), words, server, core, trust_remote_code)
+    by = replace(by, flags=machine.flags(by.flags, by.command))
     found = by.needed(_WHAT)
     machine.check_server(found.python, found.flashinfer)
     other, gpu_name = _others(against or (), found)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-from sgl_tune.asking.whom import RemoteCodeOption, ServerOption, who_is_asked
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
-from sgl_tune.deployment.file_option import FileOption, started_by
+from sgl_tune.commands.asked import RemoteCodeOption, ServerOption, asked_by
+from sgl_tune.deployment.file_option import FileOption
 from sgl_tune.deployment.options import PROJECT_FILE, ServerCommand, ServerFlags, TargetOption
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, is_of_a_run
@@ -127,19 +128,15 @@ def mem_report(
     Example: sgl-tune mem-report --fit --free 2GiB --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200
     """
     out = Output(sink(format, quiet), version=SCHEMA_VERSIONS["mem-report"])
-    words, deployment = started_by(file, command)
-    flags, server, core = who_is_asked(flags, server)
+    by = asked_by(flags, file, command, server, trust_remote_code)
     if target is not None:
-        if deployment is not None:
-            from sgl_tune.deployment.project_file import the_one
-
-            (_, flags, words), deployment = the_one(flags, words, deployment), None
-        flags = read_target(target).flags(flags, words)
+        by = by if by.deployment is None else by.one()
+        by = replace(by, flags=read_target(target).flags(by.flags, by.command))
     is_measured = log is not None and is_of_a_run(log)
     asked = MemoryOptions(
-        flags=flags,
-        command=words,
-        deployment=deployment,
+        flags=by.flags,
+        command=by.command,
+        deployment=by.deployment,
         gpu_memory=gpu_memory,
         taken=taken,
         ranks=ranks,
@@ -153,7 +150,7 @@ def mem_report(
         fast=fast,
     )
     goals = FitOptions(fit, free, requests)
-    shown = ShowOptions(format, html, server, core, trust_remote_code, record, verbose)
+    shown = ShowOptions(format, html, by.server, by.core, trust_remote_code, record, verbose)
     is_plain = goals == FitOptions() and shown == ShowOptions(format, verbose=verbose)
     if asked.from_log is not None and asked.is_log_alone and is_plain:
         _show_log(out, asked.from_log, format)

@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from sgl_tune.asking.whom import RemoteCodeOption, ServerOption, who_is_asked
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
+from sgl_tune.commands.asked import RemoteCodeOption, ServerOption, asked_by
 from sgl_tune.commands.verify_page import github_lines, show_report
-from sgl_tune.deployment.file_option import FileOption, split_positionals, started_by
+from sgl_tune.deployment.file_option import FileOption, split_positionals
 from sgl_tune.deployment.options import ServerFlags, TargetOption
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.pins.option import LockOption
@@ -107,8 +108,8 @@ def verify(
     paths, command = split_positionals(arguments or ())
     if len(paths) > 1:
         raise UsageError(f"verify takes one path or key, not {len(paths)}: {' '.join(paths)}")
-    flags, server, core = who_is_asked(flags, server)
-    asked = VerifyOptions(flags, paths[0] if paths else None, *started_by(file, command))
+    by = asked_by(flags, file, command, server, trust_remote_code, "--replay" if replay else None)
+    asked = VerifyOptions(by.flags, paths[0] if paths else None, by.command, by.deployment)
     one = {"--store": store, "--at": at, "--as-user": as_user, "--replay": replay, "a path": asked.path}
     if fleet is not None:
         from sgl_tune.fleet.command import FleetOptions, verify_fleet
@@ -127,16 +128,9 @@ def verify(
         flag = "--as-user" if as_user else "--replay"
         raise UsageError(f"{flag} is about files where a server finds them", "unpack the bundle first")
     machine = read_target(target) if target else target_here()
-    only_core = "--replay" if replay else None
     with _folder(out, asked.path, at) as (path, place):
-        told = Told(
-            asked._replace(path=path),
-            machine,
-            find_user(as_user) if as_user else None,
-            store,
-            place,
-            (server, core, trust_remote_code, only_core),
-        )
+        user = find_user(as_user) if as_user else None
+        told = Told(asked._replace(path=path), machine, user, store, place, by)
         found = judged(out, told, replay, strict)
         _show(out, machine, found, format)
         if asked.names_a_deployment and any(one.remedy == WARM for one in found.report.all_findings()):
@@ -161,7 +155,7 @@ class Told(NamedTuple):
     user: User | None
     store: str | None
     at: str | None
-    who: tuple[str | None, bool, bool, str | None]
+    by: ByServer
 
 
 class Judged(NamedTuple):
@@ -178,7 +172,7 @@ class Judged(NamedTuple):
 def warming(told: Told, verb: str = "warm") -> str:
     """Return the command that fills the judged caches, or another about them, ready to paste."""
     flags, _, command, deployment, _ = told.asked
-    return to_paste(verb, flags, command, deployment, "core" if told.who[1] else told.who[0])
+    return to_paste(verb, flags, command, deployment, "core" if told.by.core else told.by.server)
 
 
 def judged(out: Output, told: Told, replay: bool = False, strict: bool = False) -> Judged:
@@ -225,10 +219,10 @@ def _show(out: Output, machine: Target, found: Judged, format: FindingsFormat) -
 def _scope(out: Output, told: Told, stores: Sequence[StoreReport]) -> tuple[Scope, Served | None]:
     """Return the files to judge: as a server answers if one can be asked, else as the runtime core plans."""
     asked = told.asked._replace(stores=frozenset(one.stored.path for one in stores))
-    if asked.names_a_deployment or told.who[0] is not None:
-        from sgl_tune.commands.verify_served import Who, ask_server
+    if asked.names_a_deployment or told.by.server is not None:
+        from sgl_tune.commands.verify_served import ask_server
 
-        found = ask_server(out, asked, Who(*told.who), told.machine)
+        found = ask_server(out, asked, told.by, told.machine)
         if found is not None:
             return found[1], found[0]
     return scope_of(asked, told.machine), None

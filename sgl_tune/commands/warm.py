@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-from sgl_tune.asking.whom import ByServer, RemoteCodeOption, ServerOption, who_is_asked
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink, timeout_option
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
+from sgl_tune.commands.asked import RemoteCodeOption, ServerOption, asked_by
 from sgl_tune.commands.warm_wishes import DeviceKind, ProofKind, Wishes, check_one_process
-from sgl_tune.deployment.file_option import FileOption, started_by
+from sgl_tune.deployment.file_option import FileOption
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
-from sgl_tune.deployment.project_file import meant_by, the_one
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
 
@@ -65,33 +66,29 @@ def warm(
     wanted = _wanted(compile_only, timeout) if everything else None
     _check_wanted(wanted, compile_only, format)
     check_one_process()
-    words, deployment = started_by(file, command)
-    flags, server, core = who_is_asked(flags, server)
-    machine = None
+    on_cpu = "--device cpu" if device is DeviceKind.cpu else None
+    by, machine = asked_by(flags, file, command, server, trust_remote_code, on_cpu), None
     if target:
         from sgl_tune.verify.environment import read_target
 
         machine = read_target(target)
-        flags = machine.flags(flags, words)
+        by = replace(by, flags=machine.flags(by.flags, by.command))
     wishes = Wishes(dry_run, device, timeout, renew, prove, machine, local_gpus())
-    on_cpu = "--device cpu" if device is DeviceKind.cpu else None
-    asker = (server, core, trust_remote_code, on_cpu)
     if wanted is not None:
-        one = the_one(flags, words, deployment)
-        _warm_everything(ByServer(one.flags, one.command, *asker), wanted, wishes, out, format)
-    several = meant_by(flags, words, deployment)
-    meant = {one.name: ByServer(one.flags, one.command, *asker) for one in several}
+        _warm_everything(by.one(), wanted, wishes, out, format)
+    several = by.meant()
+    meant = {one.name: by.of(one) for one in several}
     found = {name: asked.found() for name, asked in meant.items()}
     if any(found.values()):
         from sgl_tune.commands.warm_recorded import warm_by_server
 
         why = "a server is asked for the other deployments"
-        warm_by_server([(n, by, found[n] or by.needed(why)) for n, by in meant.items()], wishes, out)
+        warm_by_server([(n, one, found[n] or one.needed(why)) for n, one in meant.items()], wishes, out)
     if prove is ProofKind.server:
         raise UsageError("--prove server starts the server, and none is asked", "add --server PATH")
     from sgl_tune.commands.warm_core import judged_by_core, show_dry_run
 
-    judged = judged_by_core(flags, words, deployment, wishes, out)
+    judged = judged_by_core(several, wishes, out)
     if dry_run:
         show_dry_run(judged, out)
     from sgl_tune.commands.warm_outcome import warm_all

@@ -11,8 +11,8 @@ from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_wishes import ONE_NODE, Wishes, one_or_all
 from sgl_tune.deployment.model_files import DEMO, NO_MODEL
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.deployment.project_file import Meant
+from sgl_tune.deployment.selection import deployment_of
 from sgl_tune.errors import Ended
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import verdict_of
@@ -26,12 +26,10 @@ BY_CORE: dict[str, Any] = {
 }
 
 
-def judged_by_core(
-    flags: ServerFlags, command: Sequence[str], deployment: str | None, wishes: Wishes, out: Output
-) -> Judged:
-    if wishes.target:
-        flags = flags.changed(flashinfer_version=flags.target.flashinfer_version or wishes.target.flashinfer)
-    chosen = select_deployments(flags, command, deployment, changes=ONE_NODE)
+def judged_by_core(meant: Sequence[Meant], wishes: Wishes, out: Output) -> Judged:
+    if wishes.target and (told := wishes.target.flashinfer):
+        meant = [one._replace(flags=one.flags.changed(flashinfer_version=told)) for one in meant]
+    chosen = [deployment_of(one, changes=ONE_NODE) for one in meant]
     plans = [make_plan(one, wishes.here) for one in chosen]
     for plan in plans:
         check_place(plan.deployment.cache_dir)

@@ -52,7 +52,7 @@ PLAIN = _words(
     cuTensorMapEncodeTiled cuGetErrorString cuGetErrorName cuDeviceGetAttribute cuLaunchKernelEx
     cuLaunchKernel cuDriverGetVersion cudaDriverEntryPointQueryResult cudaGetDriverEntryPoint
     cudaGetDriverEntryPointByVersion cuFuncSetAttribute cuuint32_t cuuint64_t TVMFFIEnvGetStream
-    DeviceGuard CUDADeviceGuard
+    DeviceGuard CUDADeviceGuard va_list va_start va_end va_copy vsnprintf vfprintf
     """
 )
 PATTERNS = re.compile(
