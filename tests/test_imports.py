@@ -21,7 +21,7 @@ SLOW = {"dataclasses", "filelock", "subprocess"}
 SLOW |= {"runtime.server.resolve", "sgl_tune.compile.everything", "sgl_tune.commands.warm_root"}
 SLOW |= {"sgl_tune.ship.archive", "sgl_tune.stores.describe"}
 # What one decision of a command chooses; the rest of it is there without.
-CHOSEN = {"runtime.ghost.build", "runtime.sglang.asking", "runtime.sglang.server_process"}
+CHOSEN = {"runtime.toml", "runtime.ghost.build", "runtime.sglang.asking", "runtime.sglang.server_process"}
 _BY_COMMANDS = (
     "asking.question cli.completion cli.usage commands.warm_core commands.warm_outcome commands.warm_recorded"
     " commands.warm_root commands.warm_tuned config_tuning.page config_tuning.plan deployment.launch"
@@ -129,6 +129,7 @@ WITHOUT = {
     " sgl_tune.warm.result_page",
     "sgl_tune.commands.warm_wishes": "sgl_tune.verify.environment",
     "sgl_tune.deployment.file_option": "sgl_tune.deployment.project_file",
+    "sgl_tune.deployment.project_file": "runtime.toml",
     "sgl_tune.deployment.resolve": "sgl_tune.servers.server",
     "sgl_tune.deployment.selection": "sgl_tune.deployment.pasted_command",
     "sgl_tune.memory.core.measure": "torch",

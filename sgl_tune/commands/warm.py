@@ -86,14 +86,14 @@ def warm(
         warm_by_server([(n, one, found[n] or one.needed(why)) for n, one in meant.items()], wishes, out)
     if prove is ProofKind.server:
         raise UsageError("--prove server starts the server, and none is asked", "add --server PATH")
-    from sgl_tune.commands.warm_core import judged_by_core, show_dry_run
+    from sgl_tune.commands.warm_core import plans_by_core, show_dry_run
 
-    judged = judged_by_core(several, wishes, out)
+    plans = plans_by_core(several, wishes, out)
     if dry_run:
-        show_dry_run(judged, out)
+        show_dry_run(plans, out)
     from sgl_tune.commands.warm_outcome import warm_all
 
-    warm_all(judged, wishes, out)
+    warm_all(plans, wishes, out)
 
 
 def _wanted(compile_only: bool, timeout: float) -> Wanted:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 from sgl_tune.cache.asked import Verdict
 from sgl_tune.cache.disk import check_place
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.warm_wishes import ONE_NODE, Wishes, one_or_all
+from sgl_tune.commands.warm_wishes import ONE_NODE, Wishes, answer_each
 from sgl_tune.deployment.model_files import DEMO, NO_MODEL
 from sgl_tune.deployment.project_file import Meant
 from sgl_tune.deployment.selection import deployment_of
-from sgl_tune.errors import Ended
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import verdict_of
-from sgl_tune.warm.plan_page import show_plans
+from sgl_tune.warm.plan_page import Answer, show_plan, show_verdict
 
-Judged = Sequence[tuple[Plan, Verdict]]
 _WHY = "the runtime core planned it, and no server was asked"
 BY_CORE: dict[str, Any] = {
     "exact": False,
@@ -26,7 +25,7 @@ BY_CORE: dict[str, Any] = {
 }
 
 
-def judged_by_core(meant: Sequence[Meant], wishes: Wishes, out: Output) -> Judged:
+def plans_by_core(meant: Sequence[Meant], wishes: Wishes, out: Output) -> list[Plan]:
     if wishes.target and (told := wishes.target.flashinfer):
         meant = [one._replace(flags=one.flags.changed(flashinfer_version=told)) for one in meant]
     chosen = [deployment_of(one, changes=ONE_NODE) for one in meant]
@@ -39,25 +38,28 @@ def judged_by_core(meant: Sequence[Meant], wishes: Wishes, out: Output) -> Judge
         out.note(
             f"No model is given: this is the embedded demo, {DEMO}, with its caches in {chosen[0].cache_dir}"
         )
-    return [(plan, verdict_of(plan)) for plan in plans]
+    return plans
 
 
-def show_dry_run(judged: Judged, out: Output) -> NoReturn:
-    out.result(
-        one_or_all([planned_json(plan, verdict) for plan, verdict in judged]),
-        human=lambda: show_plans(out, judged),
-        quiet=(str(path) for plan, _ in judged for path in plan.paths),
-    )
-    if out.format is Format.quiet:
-        warn_of_the_rest(judged, out)
-    raise Ended(max(verdict.exit_code for _, verdict in judged))
+def show_dry_run(plans: Sequence[Plan], out: Output) -> NoReturn:
+    several = len(plans) > 1
+    answer_each([(one.deployment.name, partial(planned, one, several, out)) for one in plans], out)
 
 
-def warn_of_the_rest(judged: Judged, out: Output) -> None:
-    for plan, verdict in judged:
-        if verdict.tunes != "planned":
-            out.warn(f"{plan.deployment.name}: {verdict.says}")
+def planned(plan: Plan, several: bool, out: Output, is_dry_run: bool = True) -> Answer:
+    """Return the answer of a dry run, or of a warm that has nothing to fill."""
+    verdict = verdict_of(plan)
+    warn_if_quiet(plan, verdict, out)
+
+    def show() -> None:
+        show_verdict(out, plan, verdict, several)
+        if is_dry_run:
+            show_plan(out, plan)
+
+    data = {**plan.to_json(), **BY_CORE, "verdict": verdict.to_json()}
+    return Answer(data, show, tuple(map(str, plan.paths)) if is_dry_run else (), verdict.exit_code)
 
 
-def planned_json(plan: Plan, verdict: Verdict) -> dict[str, Any]:
-    return {**plan.to_json(), **BY_CORE, "verdict": verdict.to_json()}
+def warn_if_quiet(plan: Plan, verdict: Verdict, out: Output) -> None:
+    if out.format is Format.quiet and verdict.tunes != "planned":
+        out.warn(f"{plan.deployment.name}: {verdict.says}")

@@ -4,50 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.warm_wishes import ProofKind, Wishes, one_or_all
-from sgl_tune.errors import Ended, SglTuneError
+from sgl_tune.commands.warm_wishes import ProofKind, Wishes, answer_each
 from sgl_tune.recorded.asked import asking
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.servers.server import Server
 
 if TYPE_CHECKING:
-    from sgl_tune.config_tuning.page import Answer
     from sgl_tune.verify.by_server import Served
+    from sgl_tune.warm.plan_page import Answer
     from sgl_tune.warm.result import Warmed
 
 
 def warm_by_server(meant: Sequence[tuple[str, ByServer, Server]], wishes: Wishes, out: Output) -> NoReturn:
-    """Warm each deployment in turn, print one result, and exit. One that fails does not stop the others."""
-    answers: list[Answer] = []
-    code = 0
-    try:
-        for name, asked, server in meant:
-            if len(meant) > 1:
-                out.note(f"{name}:")
-            try:
-                answers.append(_answer(asked, server, wishes, out))
-            except SglTuneError as error:
-                if len(meant) == 1:
-                    raise
-                out.error(f"{name}: {error.message}", error.remedy)
-                code = max(code, error.exit_code)
-    finally:  # a signal loses no answer that is already there
-        if answers:
-            results = [one.data for one in answers]
-            paths = chain.from_iterable(one.paths for one in answers)
-            out.result(one_or_all(results), lambda: _show_all(answers), paths)
-    raise Ended(max([code, *(one.code for one in answers)]))
+    """Warm each deployment in turn, print one result, and exit."""
 
+    def answered(name: str, by: ByServer, server: Server) -> Answer:
+        if len(meant) > 1:
+            out.note(f"{name}:")
+        return _answer(by, server, wishes, out)
 
-def _show_all(answers: Sequence[Answer]) -> None:
-    for one in answers:
-        one.show()
+    answer_each([(one[0], partial(answered, *one)) for one in meant], out)
 
 
 def _answer(asked: ByServer, server: Server, wishes: Wishes, out: Output) -> Answer:

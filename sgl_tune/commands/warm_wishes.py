@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 from sgl_tune.deployment.versions import Gpu
-from sgl_tune.errors import UsageError
+from sgl_tune.errors import Ended, SglTuneError, UsageError
 
 if TYPE_CHECKING:
     from sgl_tune.cli.out import Output
     from sgl_tune.verify.environment import Target
+    from sgl_tune.warm.plan_page import Answer
 
 
 ONE_NODE = {"nnodes": 1, "node_rank": 0}  # no key and no entry depends on the number of nodes
@@ -67,8 +68,30 @@ class Wishes:
         return found
 
 
-def one_or_all(results: list[dict[str, Any]]) -> dict[str, Any]:
-    return results[0] if len(results) == 1 else {"plans": results}
+def answer_each(asked: Sequence[tuple[str, Callable[[], Answer]]], out: Output) -> NoReturn:
+    """Print one result for all deployments, and exit. One that fails does not stop the others."""
+    answers: list[Answer] = []
+    code = 0
+
+    def show() -> None:
+        for one in answers:
+            one.show()
+
+    try:
+        for name, answered in asked:
+            try:
+                answers.append(answered())
+            except SglTuneError as error:
+                if len(asked) == 1:
+                    raise
+                out.error(f"{name}: {error.message}", error.remedy)
+                code = max(code, error.exit_code)
+    finally:  # a signal loses no answer that is already there
+        if answers:
+            results = [one.data for one in answers]
+            data = results[0] if len(results) == 1 else {"plans": results}
+            out.result(data, show, [path for one in answers for path in one.paths])
+    raise Ended(max([code, *(one.code for one in answers)]))
 
 
 def check_one_process(environ: Mapping[str, str] | None = None) -> None:

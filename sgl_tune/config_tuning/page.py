@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.config_files.root import VARIABLE
 from sgl_tune.config_tuning.plan import ConfigPlan, notes
-from sgl_tune.warm.plan_page import show_recorded
+from sgl_tune.warm.plan_page import Answer, show_recorded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,16 +36,6 @@ def show_configs(out: Output, plan: ConfigPlan, done: Sequence[LayerResult]) -> 
         out.line(note, indent=2)
     if environment := configs_json(plan, done)["environment"]:
         out.line(f"give the server {VARIABLE}={environment[VARIABLE]}", style="green", indent=2)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the warm of one deployment answers: as JSON, on a page, as paths, and as an exit code."""
-
-    data: dict[str, Any]
-    show: Callable[[], None]
-    paths: tuple[str, ...]
-    code: int
 
 
 def answer_of(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.server.nearest import meant
-from runtime.toml import tomllib
 from sgl_tune.deployment.flag_names import flag_names, flag_types, whole_number
 from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags, file_and_name
 from sgl_tune.errors import UsageError
@@ -30,6 +29,8 @@ class ProjectDeployment:
 
 
 def read_project_file(path: Path) -> tuple[ProjectDeployment, ...]:
+    from runtime.toml import tomllib  # most commands find no project file
+
     text = read_text(path, None, _LARGEST, "is not TOML")
     try:
         content = tomllib.loads(text)

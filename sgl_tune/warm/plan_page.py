@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runtime.server.cache_key import named_parts
 from sgl_tune.cli.out import Output
@@ -24,10 +25,14 @@ _STYLES = {"nothing": "yellow", "planned": "bold", "unplanned": "red"}
 _SHOWN = 6
 
 
-def show_plans(out: Output, plans: Sequence[tuple[Plan, Verdict]]) -> None:
-    for plan, verdict in plans:
-        show_verdict(out, plan, verdict, named=len(plans) > 1)
-        _show_plan(out, plan)
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the warm of one deployment answers: as JSON, on a page, as paths, and as an exit code."""
+
+    data: dict[str, Any]
+    show: Callable[[], None]
+    paths: tuple[str, ...]
+    code: int
 
 
 def show_verdict(out: Output, plan: Plan, verdict: Verdict, named: bool) -> None:
@@ -35,7 +40,7 @@ def show_verdict(out: Output, plan: Plan, verdict: Verdict, named: bool) -> None
     out.line(f"{name}{verdict.says}", style=_STYLES[verdict.tunes])
 
 
-def _show_plan(out: Output, plan: Plan) -> None:
+def show_plan(out: Output, plan: Plan) -> None:
     chosen = plan.deployment
     out.line(_how_it_runs(plan), indent=2)
     out.line(
