@@ -7,7 +7,7 @@ The rows follow the autotuner of the published wheels: `flashinfer/autotuner.py`
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from runtime.server.bounds import is_number
 
@@ -25,19 +25,14 @@ def number(version: str) -> tuple[int, ...]:
     return tuple(parts[:3])
 
 
-CuteDslForm = Literal["plain", "by activation", "by situ", "by quant mode and offset", "by quant mode"]
-
-
 class KeyForm(NamedTuple):
-    """How the key of an entry is written. `cutedsl_moe` selects the form of that op's name and options."""
+    """How the key of an entry is written."""
 
     has_extras: bool  # keys have a fourth element, since 0.6.13
     options_of: tuple[str, ...] = ()  # ops that use it, by the beginnings of their names
     names_ranks: bool = True  # a cutlass MoE's options include the ranks, until 0.7.1
     workspace: int = -1  # bytes of a GEMM's workspace, until 0.6.12
     trtllm_gemm: tuple[object, ...] = ()  # the options of its fp4 GEMMs
-    cutedsl_mxfp8: bool = False  # keys of mxfp8 GEMMs have output and launch options, since 0.6.15
-    cutedsl_moe: CuteDslForm = "plain"
     lora_rows: bool = True  # a trtllm MoE has an input for them, since 0.6.13
 
 
@@ -62,14 +57,6 @@ class FlashInfer(NamedTuple):
     has_v2: bool = False
     # Entries record how they were measured, and tuning compares that.
     keeps_policies: bool = False
-    # FA3 is only chosen for heads it has kernels for; before, on every Hopper: flashinfer/utils.py
-    checks_fa3_heads: bool = False
-    # After Hopper, `auto` chooses by the batch for ragged prefills, and for latent attention
-    ragged_by_batch: bool = False
-    latent_by_batch: bool = False
-    # FA2's prefills are a module for keys and values that are strided alike, which has a name of its own, and
-    # so has latent attention's plan: flashinfer/jit/attention/modules.py
-    strided_prefills: bool = False
 
 
 _SIX = (
@@ -95,18 +82,12 @@ _V0_6_13 = _V0_6_11._replace(
     keys=KeyForm(True, _DENSE, trtllm_gemm=_SCALES_128_BY_4),
     skips_ops=True,
 )
-_V0_6_15 = _V0_6_13._replace(
-    since="0.6.15",
-    keys=_V0_6_13.keys._replace(cutedsl_moe="by activation", cutedsl_mxfp8=True),
-    tells_unknown=True,
-    checks_fa3_heads=True,
-)
+_V0_6_15 = _V0_6_13._replace(since="0.6.15", tells_unknown=True)
 _V0_6_16 = _V0_6_15._replace(since="0.6.16", skips_cudnn_indices=True, matches_runners=True)
 _V0_6_18 = _V0_6_16._replace(
     since="0.6.18",
     members=frozenset((METADATA, RECORDS, GENERATION)),
-    keys=_V0_6_15.keys._replace(options_of=(*_DENSE, _CUTLASS), cutedsl_moe="by situ"),
-    ragged_by_batch=True,
+    keys=_V0_6_15.keys._replace(options_of=(*_DENSE, _CUTLASS)),
 )
 _V0_7_0 = _V0_6_18._replace(
     since="0.7.0",
@@ -114,19 +95,13 @@ _V0_7_0 = _V0_6_18._replace(
     keys=_V0_6_18.keys._replace(
         options_of=(*_DENSE, _CUTLASS, _TRTLLM),
         trtllm_gemm=_TRTLLM_GEMM,
-        cutedsl_moe="by quant mode and offset",
     ),
     has_v2=True,
-    strided_prefills=True,
 )
-_V0_7_1 = _V0_7_0._replace(
-    since="0.7.1",
-    keeps_policies=True,
-    latent_by_batch=True,
-)
+_V0_7_1 = _V0_7_0._replace(since="0.7.1", keeps_policies=True)
 _V0_7_2 = _V0_7_1._replace(
     since="0.7.2",
-    keys=_V0_7_1.keys._replace(names_ranks=False, cutedsl_moe="by quant mode"),
+    keys=_V0_7_1.keys._replace(names_ranks=False),
 )
 FLASHINFERS = (_V0_6_11, _V0_6_13, _V0_6_15, _V0_6_16, _V0_6_18, _V0_7_0, _V0_7_1, _V0_7_2)
 NEWEST = FLASHINFERS[-1]

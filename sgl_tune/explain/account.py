@@ -34,11 +34,6 @@ class Argument:
     is_default: bool
     why: tuple[str, ...]
 
-    @property
-    def is_decided(self) -> bool:
-        """Whether SGLang chose the value: it is neither the command's nor the default."""
-        return not self.is_default and not (self.is_given and self.given == self.value)
-
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,

@@ -40,13 +40,6 @@ def in_modelopt(model: str, algorithm: str, *plain: str) -> str:
     return quantized(folder, model, quant_method="modelopt", quant_algo=algorithm, ignore=ignore)
 
 
-def with_its_embedding(folder: Path, model: str) -> str:
-    """In nvfp4, which opens the gate, and what is planned of it is not known."""
-    layers = {"model.embed_tokens": {"quant_algo": "NVFP4", "group_size": 16}}
-    section = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
-    return quantized(folder, model, **section, kv_cache_scheme=None)
-
-
 def quantized(folder: Path, model: str, **section: object) -> str:
     """A preset or a plain folder, with a quantization_config, in `folder`."""
     shipped = {preset.name: preset.config for preset in presets()}

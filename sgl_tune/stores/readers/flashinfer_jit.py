@@ -19,7 +19,6 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+]*")
 _ARCH = re.compile(r"\d+[a-z]?(_\d+[a-z]?)*")
 _CUTE = "_cute_dsl"
 _WORK = "tmp"  # the folder of locks
-_LARGEST_NINJA = 4 << 20
 
 
 class FlashInferModules:

@@ -74,8 +74,8 @@ def argument(found: Account, name: str) -> Argument:
 def test_a_value_has_what_was_asked_and_the_default_beside_it() -> None:
     found = account(RESOLVED, SETTLED, STOPPED)
     tp, chunk = argument(found, "tp_size"), argument(found, "chunked_prefill_size")
-    assert (tp.value, tp.given, tp.default, tp.is_decided) == (2, 2, 1, False)
-    assert (chunk.value, chunk.is_given, chunk.default, chunk.is_decided) == (4096, False, None, True)
+    assert (tp.value, tp.given, tp.default) == (2, 2, 1)
+    assert (chunk.value, chunk.is_given, chunk.default) == (4096, False, None)
     assert argument(found, "port").is_default
 
 
