@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
 
+from benchmarks.real_starts.measuring import measure
 from benchmarks.real_starts.referee import RANDOM_WEIGHTS
-from runtime.sglang.measuring import measure
 
 SAMPLING = RANDOM_WEIGHTS[RANDOM_WEIGHTS.index("--sampling-backend") :]
 SECONDS = float(os.environ.get("REFEREE_SECONDS", "170"))

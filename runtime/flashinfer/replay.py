@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from typing import Any
 
 import torch
 
@@ -20,7 +19,6 @@ from runtime.flashinfer.arguments import (
 )
 from runtime.record.calls import Call, Context
 
-Function = Callable[..., Any]
 _OFF_DISK = {"cache": None, "cache_root": None, "persistent_cache": False}
 
 

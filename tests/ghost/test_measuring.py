@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from benchmarks.real_starts.measuring import measure
 from runtime.ghost.build import library
 from runtime.ghost.gpus import gpus
-from runtime.sglang.measuring import measure
 from runtime.sglang.server_process import Ghost
 from tests.ghost.environments import SMALLEST, python_of
 from tests.ghost.test_starts import CONFIG, NO_GRAPHS, WEIGHTS

@@ -16,7 +16,6 @@ from sgl_tune.stores.walk import Listing, below_size, entered, listing
 _GRAPHS, _AUTOGRAD = "fxgraph", "aotautograd"
 _CODE = re.compile(r"[a-z0-9]{2}")
 _TRITON = ("triton", "triton_cache")
-_BELOW = ("inductor_cache", "triton_cache")  # the names that SGLang's own compiler uses
 _TEMPORARY = ".tmp"
 
 
