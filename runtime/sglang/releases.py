@@ -17,6 +17,11 @@ class Release(NamedTuple):
     def number(self) -> tuple[int, ...]:
         return number(self.version)
 
+    @property
+    def separates_graphs(self) -> bool:
+        """Whether prefill and decode graphs have flags of their own."""
+        return self.number >= (0, 5, 14)
+
 
 NEWEST = Release("0.5.23", "0.7.2")
 

@@ -25,7 +25,6 @@ _BESIDE = {"speculative_draft_model_path": str, "dist_init_addr": str}  # flags 
 _AMOUNT = re.compile(r"(-?\d{1,15})(?:(\.\d{1,15})?([kMGT])|([KMGT]i))?")
 _TIMES = {letter: 1000**power for power, letter in enumerate("kMGT", 1)}
 _TIMES |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGT", 1)}
-_BY_PHASE = (0, 5, 14)  # since then prefill and decode graphs have separate flags
 
 
 @functools.cache
@@ -76,6 +75,6 @@ def spelled(release: Release, argument: str, value: Any) -> str:
     short = {long: name for name, long in LONG.items()}
     field = short.get(argument, argument)
     name = next((name for name, of in flag_names().items() if of == field), _spellings(argument)[0])
-    if release.number < _BY_PHASE:
-        name = name.replace("-decode", "") if name.startswith("--cuda-graph") else name
+    if name.startswith("--cuda-graph") and not release.separates_graphs:
+        name = name.replace("-decode", "")
     return name if value is True else f"{name} {value}"
