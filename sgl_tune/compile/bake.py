@@ -11,14 +11,14 @@ from typing import Any
 from runtime.baking.baking import COMPILERS, Baking
 from runtime.record.events import Event
 from sgl_tune.cli.out import Output, ProgressLine
-from sgl_tune.cli.table import Column
+from sgl_tune.cli.table import columns_of
 from sgl_tune.compile.goal import Goal
 from sgl_tune.compile.modules import usual_jobs
 from sgl_tune.compile.toolkit import Toolkit
 from sgl_tune.recorded.asked import Asked
 from sgl_tune.units import count
 
-_COLUMNS = (Column("STORE"), Column("KERNELS", right=True), Column("CPU SECONDS", right=True))
+_COLUMNS = columns_of("STORE", ">KERNELS", ">CPU SECONDS")
 _SHOWN = 5
 
 
