@@ -236,7 +236,7 @@ def test_a_room_imports_only_what_stands_below_it() -> None:
 
 # Imported when a start begins; by then the server has imported torch.
 AFTER_TORCH = {f"runtime.ghost.inside.{name}" for name in ("host", "mode", "plans")} | {
-    f"runtime.folding.inside.{name}" for name in ("alike", "fold", "taken")
+    f"runtime.folding.inside.{name}" for name in ("alike", "fold", "state", "taken")
 }
 
 

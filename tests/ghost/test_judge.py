@@ -37,19 +37,7 @@ def real(**changed: object) -> RealStart:
 def phase(name: str, peak: int, outside: int = 700 * MIB) -> Phase:
     total, reserved = 140 * GIB, 30 * GIB
     free = total - reserved - outside
-    return Phase(
-        name=name,
-        depth=0,
-        seconds=1.0,
-        allocated_before=0,
-        allocated=peak,
-        reserved=reserved,
-        peak=peak,
-        reserved_peak=reserved,
-        free=free,
-        total=total,
-        least_free=free,
-    )
+    return Phase(name, 0, 1.0, 0, peak, reserved, peak, reserved, free, total, least_free=free)
 
 
 def record(

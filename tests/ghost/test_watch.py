@@ -12,34 +12,27 @@ import pytest
 from runtime.ghost.inside import honesty
 from runtime.sglang.inside import ranks, watch
 
+
+def _runner(steps: str) -> tuple[str, ...]:
+    return tuple(f"ModelRunner.{step}" for step in steps.split())
+
+
+SCHEDULER = {"sglang.srt.managers.scheduler": ("Scheduler.__init__",)}
+RUNNER = "sglang.srt.model_executor.model_runner"
 NOW = {
-    "sglang.srt.managers.scheduler": ("Scheduler.__init__",),
-    "sglang.srt.model_executor.model_runner": (
-        "ModelRunner.init_torch_distributed",
-        "ModelRunner.load_model",
-        "ModelRunner.alloc_memory_pool",
-        "ModelRunner.init_attention_backends",
-        "ModelRunner.init_cuda_graphs",
-        "ModelRunner.init_decode_cuda_graph",
+    **SCHEDULER,
+    RUNNER: _runner(
+        "init_torch_distributed load_model alloc_memory_pool init_attention_backends init_cuda_graphs "
+        "init_decode_cuda_graph"
     ),
-    "sglang.srt.model_executor.model_runner_components.cuda_graph_setup": (
-        "EagerRunner",
-        "capture_prefill_graph",
-        "capture_decode_graph",
-    ),
+    f"{RUNNER}_components.cuda_graph_setup": ("EagerRunner", "capture_prefill_graph", "capture_decode_graph"),
     "sglang.srt.model_executor.runner.base_runner": ("BaseRunner._flashinfer_autotune",),
 }
 EARLY = {
-    "sglang.srt.managers.scheduler": ("Scheduler.__init__",),
-    "sglang.srt.model_executor.model_runner": (
-        "ModelRunner.init_torch_distributed",
-        "ModelRunner.load_model",
-        "ModelRunner.init_memory_pool",
-        "ModelRunner.init_attention_backend",
-        "ModelRunner.kernel_warmup",
-        "ModelRunner._flashinfer_autotune",
-        "ModelRunner.init_device_graphs",
-        "ModelRunner.init_piecewise_cuda_graphs",
+    **SCHEDULER,
+    RUNNER: _runner(
+        "init_torch_distributed load_model init_memory_pool init_attention_backend kernel_warmup "
+        "_flashinfer_autotune init_device_graphs init_piecewise_cuda_graphs"
     ),
 }
 
@@ -110,16 +103,8 @@ def test_a_step_that_a_release_lacks_is_an_error_that_names_it(
 
 
 def server(**changed: object) -> SimpleNamespace:
-    usual: dict[str, object] = {
-        "tp_size": 8,
-        "dp_size": 1,
-        "pp_size": 1,
-        "ep_size": 1,
-        "nnodes": 1,
-        "base_gpu_id": 0,
-        "gpu_id_step": 1,
-        "enable_dp_attention": False,
-    }
+    sizes = {"tp_size": 8, "dp_size": 1, "pp_size": 1, "ep_size": 1, "nnodes": 1}
+    usual = {**sizes, "base_gpu_id": 0, "gpu_id_step": 1, "enable_dp_attention": False}
     return SimpleNamespace(**{**usual, **changed})
 
 
@@ -174,19 +159,19 @@ def _ends_again(text: str) -> None:
         raise RuntimeError(text)
 
 
-def test_what_came_of_running_out_of_memory_is_not_what_a_start_died_of() -> None:
-    with pytest.raises(RuntimeError) as caught:
-        _ends_again("the operation cannot be performed in the present state")
-    told = watch.describe(caught.value)
-    assert told["text"] == "CUDA error: out of memory"
-    assert told["stack"][-1].endswith(" _runs_out") and any("_ends_again" in one for one in told["stack"])
+LATER = "the operation cannot be performed in the present state"
+QUOTES = "Capture failed: CUDA error: out of memory. Possible solutions: none"
 
 
-def test_an_error_that_quotes_it_keeps_its_words_and_shows_where_memory_ran_out() -> None:
+@pytest.mark.parametrize(("text", "told"), [(LATER, "CUDA error: out of memory"), (QUOTES, QUOTES)])
+def test_running_out_of_memory_is_what_a_start_died_of_and_one_that_quotes_it_keeps_its_words(
+    text: str, told: str
+) -> None:
     with pytest.raises(RuntimeError) as caught:
-        _ends_again("Capture failed: CUDA error: out of memory. Possible solutions: none")
-    told = watch.describe(caught.value)
-    assert told["text"].startswith("Capture failed") and told["stack"][-1].endswith(" _runs_out")
+        _ends_again(text)
+    found = watch.describe(caught.value)
+    assert found["text"] == told
+    assert found["stack"][-1].endswith(" _runs_out") and any("_ends_again" in one for one in found["stack"])
 
 
 def test_any_other_error_is_told_as_it_is() -> None:

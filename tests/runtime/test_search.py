@@ -24,28 +24,7 @@ from runtime.autotune.search import (
 )
 
 POLICY = SearchPolicy(samples=8)
-FLASHINFERS = (
-    1,
-    2,
-    4,
-    8,
-    16,
-    32,
-    64,
-    128,
-    256,
-    512,
-    768,
-    1024,
-    1280,
-    1536,
-    1792,
-    2048,
-    2560,
-    3072,
-    3584,
-    4096,
-)
+FLASHINFERS = (*(1 << power for power in range(9)), *range(512, 2048, 256), *range(2048, 4097, 512))
 
 
 class Clock:

@@ -24,34 +24,27 @@ def kinds(layers: Sequence[Any]) -> list[int]:
     return found
 
 
-def _are_equal(one: Any, two: Any, at: int, other: int) -> bool:
-    try:
-        return _Pair(at, other).equal(one, two)
-    except Exception:  # an object that cannot be compared
-        return False
+def _are_equal(layer: Any, another: Any, at: int, other: int) -> bool:
+    met: dict[tuple[int, int], Any] = {}
 
-
-class _Pair:
-    """Two layers, by their numbers."""
-
-    def __init__(self, one: int, two: int) -> None:
-        self._one, self._two = one, two
-        self._met: dict[tuple[int, int], Any] = {}
-
-    def equal(self, one: Any, two: Any) -> bool:
+    def equal(one: Any, two: Any) -> bool:
         if one is two or type(one) is not type(two):
             return one is two
         if type(one) is int:
-            return bool(one == two or one - self._one == two - self._two)
+            return bool(one == two or one - at == two - other)
         if type(one) is str:
-            return one == two or _without(one, self._one) == _without(two, self._two)
-        met = id(one), id(two)
-        if met in self._met:
+            return one == two or _without(one, at) == _without(two, other)
+        if (id(one), id(two)) in met:
             return True
-        self._met[met] = one, two  # which keeps their ids theirs
+        met[id(one), id(two)] = one, two  # which keeps their ids theirs
         (this, ours), (that, theirs) = _parts(one), _parts(two)
-        are_alike = len(self._met) < MOST and bool(this == that) and len(ours) == len(theirs)
-        return are_alike and all(map(self.equal, ours, theirs))
+        are_alike = len(met) < MOST and bool(this == that) and len(ours) == len(theirs)
+        return are_alike and all(map(equal, ours, theirs))
+
+    try:
+        return equal(layer, another)
+    except Exception:  # an object that cannot be compared
+        return False
 
 
 def _parts(one: Any) -> tuple[Any, Sequence[Any]]:

@@ -1,14 +1,14 @@
 """A layer that is equal to the one before it is not run again: the ghost takes what the other one took.
 
-In each pass through a list of layers the first two of each kind run. If both took the same, those after them
-take it without a run. A layer that does more, or leaves more behind than its results, runs.
+In each pass through a list of layers the first two and the last of each kind run. If two took the same, those
+between take it without a run. A layer that does more, or leaves more behind than its results, runs. In the
+first pass of a phase, captured or not, all run: a layer that takes something else is of another kind.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -16,42 +16,29 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from runtime.folding.inside import running
 from runtime.folding.inside.alike import kinds
-from runtime.folding.inside.taken import Again, Held, Recorder, Taken, address, attributes
+from runtime.folding.inside.state import PLAIN, Path, form_of, get, is_small, mark, put, state
+from runtime.folding.inside.taken import GRAPH, Again, Given, New, Recorder, Swap, Taken, asked
 from runtime.ghost.inside import host, small
 
 FEWEST = 4
 MISSES = 64  # calls one after the other that cannot be folded: no more are recorded in this step
+NOT_MADE = object()  # what stands for a tensor that was there before the call
 REFERENCES = 5  # to one of several results that nobody else holds
-PLAIN = (type(None), bool, int, float, str)
 _stacks: dict[int, Stack] = {}
-
-
-class New(NamedTuple):
-    """A tensor in memory that a layer took."""
-
-    place: int
-    dtype: Any
-    form: tuple[Any, ...]
-
-    def made(self, memory: dict[int, Any]) -> Any:
-        """Return it in the memory that was taken again."""
-        storage = memory[self.place].untyped_storage()
-        offset, shape, stride = self.form
-        return torch.empty(0, dtype=self.dtype, device="cuda").set_(storage, offset, shape, stride)
-
-
-class Given(NamedTuple):
-    """A tensor among a layer's arguments, or a view of it."""
-
-    at: int
-    view: tuple[Any, ...]
 
 
 class Call(NamedTuple):
     taken: Taken
+    before: list[Any]  # the form of the arguments
     results: tuple[Any, ...]
-    held: dict[Held, New]
-    form: TreeSpec
+    held: dict[Path, Any]  # new tensors in the arguments
+    more: dict[Path, int]  # by how much numbers in them grow
+    form: TreeSpec  # of the results
+
+    def can_be_skipped(self, given: list[Any]) -> bool:
+        """Whether the arguments are as they were, and there is memory, so that it cannot end half way."""
+        are_held = all(form_of(get(given, path)) == new.form for path, new in self.held.items())
+        return are_held and self.taken.most <= torch.cuda.mem_get_info()[0]
 
 
 def fold_layers(model: Any) -> None:
@@ -60,135 +47,130 @@ def fold_layers(model: Any) -> None:
     for layers in _lists(model):
         if id(layers) not in _stacks:
             _stacks[id(layers)] = Stack(layers)
-        _stacks[id(layers)].kinds, _stacks[id(layers)].misses = [], 0
+        _stacks[id(layers)].begin()
 
 
-def _lists(module: Any) -> Iterator[Any]:
-    """The lists of layers that lie in no other one."""
+def _lists(module: Any) -> list[Any]:
+    """Return the lists of layers that lie in no other one."""
+    found: list[Any] = []
     for inner in module.children() if hasattr(module, "children") else ():
-        if isinstance(inner, torch.nn.ModuleList) and len(inner) >= FEWEST:
-            yield inner
-        else:
-            yield from _lists(inner)
+        is_one = isinstance(inner, torch.nn.ModuleList) and len(inner) >= FEWEST
+        found += [inner] if is_one else _lists(inner)
+    return found
 
 
-class Stack:
-    """A list of layers, whose calls come here."""
-
+class Stack:  # a list of layers, whose calls come here
     def __init__(self, layers: Any) -> None:
-        self._layers, self.kinds, self.misses = list(layers), list[int](), 0
-        self._last, self._seen = -1, dict[Any, tuple[Call, bool, list[list[int]]]]()
+        self._layers = list(layers)
+        self._seen = dict[Any, tuple[Call | None, bool, list[list[int]]]]()
+        self.begin()
         for at, layer in enumerate(self._layers):
             layer.__dict__["forward"] = self._watched(at, layer.forward)
+
+    def begin(self) -> None:
+        self._kinds, self._proven, self._misses, self._last = list[int](), set[bool](), 0, len(self._layers)
 
     def _watched(self, at: int, inner: Any) -> Any:
         @functools.wraps(inner)
         def forward(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or running.recorder is not None or self.misses > MISSES:
-                return inner(*args, **kwargs)
-            return self._call(at, inner, args, kwargs)
+            is_free = not torch.compiler.is_compiling() and running.recorder is None
+            is_watched = is_free and self._misses <= MISSES
+            return self._call(at, inner, args, kwargs) if is_watched else inner(*args, **kwargs)
 
         return forward
 
     def _call(self, at: int, inner: Any, args: Any, kwargs: Any) -> Any:
-        self.kinds = self.kinds or kinds(self._layers)
         if at <= self._last:  # the next pass
+            self._kinds = self._kinds or kinds(self._layers)
             self._seen.clear()
+            self._is_proof = small.runs() not in self._proven
+            self._proven.add(small.runs())
         self._last = at
         given, _ = tree_flatten((args, kwargs))
-        stream = torch.cuda.current_stream().cuda_stream
-        key = (self.kinds[at], stream, len(args), *kwargs, *map(_form, given))
+        # A number that can be a layer's is counted from this layer's.
+        forms = [one - at * (one <= len(self._layers)) if type(one) is int else form_of(one) for one in given]
+        kind = self._kinds[at]
+        streams = torch.cuda.current_stream().cuda_stream, *asked("ghost_captured", GRAPH)[4:]
+        key = (kind, *streams, len(args), *kwargs, *forms)
         known, is_settled, counts = self._seen.get(key, (None, False, []))
-        if known is not None and is_settled:
-            return _again(known, counts, given, lambda: inner(*args, **kwargs))
+        if known and is_settled and not self._is_proof:
+            if kind not in self._kinds[at + 1 :]:
+                return inner(*args, **kwargs)
+            if known.can_be_skipped(given):
+                return _again(known, counts, given)
         recorder = running.recorder = Recorder(given)
         try:
             out = inner(*args, **kwargs)
         finally:
             running.recorder = None
             taken = recorder.end()
-        call = _told(taken, out, given, recorder.places) if taken is not None else None
-        self.misses = self.misses + 1 if call is None else 0
-        if call is None:
-            self._seen.pop(key, None)
-        else:
-            self._seen[key] = call, call == known, recorder.counts
+        call = _told(taken, out, given, recorder) if taken is not None else None
+        self._misses = self._misses + 1 if call is None else 0
+        if self._is_proof and known and call != known:
+            self._kinds[at] = at
+        self._seen[key] = call, call == known, recorder.counts
         return out
 
 
-def _form(one: Any) -> Any:
-    """What two calls must have in common."""
-    if isinstance(one, torch.Tensor):
-        return one.dtype, one.device, one.shape, one.stride()
-    return (type(one), one) if isinstance(one, PLAIN) else id(one)
-
-
-def _told(taken: Taken, out: Any, given: list[Any], places: dict[int, int]) -> Call | None:
-    """None where the results cannot be made without the call."""
+def _told(taken: Taken, out: Any, given: list[Any], recorder: Recorder) -> Call | None:
+    """None where the results, and what the arguments hold, cannot be made without the call."""
     leaves, form = tree_flatten(out)
-    if any(_is_kept(one, out, given) for one in leaves if isinstance(one, torch.Tensor)):
+    # What is returned takes the place of a small object of its kind among the next layer's arguments.
+    returned = {type(one): one for one in leaves if is_small(one)}
+    roots, before = [returned.get(type(one), one) for one in given], recorder.before
+    after = state(roots)
+    if after.form != before.form or any(_is_kept(one, out, given, [*after.tensors]) for one in leaves):
         return None
-    results = tuple(one if isinstance(one, PLAIN) else _result(one, given, places) for one in leaves)
-    held = {name: _new(one, places) for name, one in attributes(given) if address(one) in places}
-    swapped = {step for take in taken.takes for step in take.steps if type(step) is Held}
-    stays = {one.place for one in (*results, *held.values()) if isinstance(one, New)}
-    are_made = all(type(one) in (*PLAIN, Given, New) for one in results) and swapped <= held.keys()
-    if not are_made or stays != taken.stays:
+    results = tuple(_result(one, given, roots, recorder.places) for one in leaves)
+    news = {path: _new(get(roots, path), recorder.places) for path in before.tensors}
+    stay = {path for path, old in before.tensors.items() if after.tensors[path] == old}
+    held = {path: new for path, new in news.items() if new is not NOT_MADE or path not in stay}
+    made = [*results, *held.values()]
+    swapped = {path for take in taken.takes for step in take.steps if type(step) is Swap for path in step}
+    stays = {one.place for one in made if isinstance(one, New)}
+    are_made = all(isinstance(one, (*PLAIN, Given, New)) for one in made)
+    if not are_made or not swapped <= held.keys() or stays != taken.stays:
         return None
-    return Call(taken, results, held, form)
+    grown = {path: after.numbers[path] - number for path, number in before.numbers.items()}
+    return Call(taken, before.form, results, held, {path: one for path, one in grown.items() if one}, form)
 
 
-def _is_kept(leaf: Any, out: Any, given: list[Any]) -> bool:
-    """Whether somebody else holds a result, such as a stream that asks later whether it is that one."""
-    holders = sys.getrefcount(leaf)
-    return holders > REFERENCES + 2 * (leaf is out) and all(leaf is not one for one in given)
+def _is_kept(leaf: Any, out: Any, roots: list[Any], paths: list[Path]) -> bool:
+    """Whether somebody else than the arguments holds a result."""
+    if not isinstance(leaf, torch.Tensor) or any(leaf is one for one in roots):
+        return False
+    held = sum(get(roots, path) is leaf for path in paths)
+    return sys.getrefcount(leaf) > REFERENCES + 2 * (leaf is out) + held
 
 
-def _result(out: Any, given: list[Any], places: dict[int, int]) -> Any:
-    if type(out) is not torch.Tensor:
-        return out
-    for at, one in enumerate(given):
+def _result(out: Any, given: list[Any], roots: list[Any], places: dict[int, int]) -> Any:
+    for at, one in enumerate(roots):
         if one is out:
             return Given(at, ())
-        if isinstance(one, torch.Tensor) and address(one) == address(out):
-            return (
-                Given(at, (out.shape, out.stride(), out.storage_offset())) if one.dtype is out.dtype else out
-            )
-    return out if address(out) not in places or (small.runs() and host.is_real(out)) else _new(out, places)
+    if not isinstance(out, torch.Tensor):
+        return out
+    for at, one in enumerate(given):
+        if isinstance(one, torch.Tensor) and mark(one)[0] == mark(out)[0] and one.dtype is out.dtype:
+            return Given(at, (out.shape, out.stride(), out.storage_offset()))
+    return _new(out, places)
 
 
-def _new(tensor: Any, places: dict[int, int]) -> New:
-    form = tensor.storage_offset(), tensor.shape, tensor.stride()
-    return New(places[address(tensor)], tensor.dtype, form)
+def _new(one: Any, places: dict[int, int]) -> Any:
+    at, offset, form = mark(one)
+    is_new = at in places and not (small.runs() and host.is_real(one))
+    return New(places[at], offset, form) if is_new else NOT_MADE
 
 
-def _again(call: Call, counts: list[list[int]], given: list[Any], run: Any) -> Any:
-    """Return the results without the call. Make the call where memory runs out: SGLang's frames are told."""
-
-    def swap(held: Held, memory: dict[int, Any]) -> None:
-        vars(given[held.at])[held.name] = call.held[held].made(memory)
-
+def _again(call: Call, counts: list[list[int]], given: list[Any]) -> Any:
+    """Return the results without the call."""
     with small.off():
-        again = Again(call.taken, swap)
-        try:
-            again.run()
-        except torch.OutOfMemoryError:
-            if len(call.taken.takes) > 1:
-                raise
-            again.undo()
-        else:
-            for held in call.held:
-                swap(held, again.made)
-            running.skipped += 1
-            for one in counts:
-                one[0] += 1
-            results = [_made(one, given, again.made) for one in call.results]
-            again.forget()
-            return tree_unflatten(results, call.form)
-    return run()
-
-
-def _made(told: Any, given: list[Any], memory: dict[int, Any]) -> Any:
-    if isinstance(told, Given):
-        return given[told.at].as_strided(*told.view) if told.view else given[told.at]
-    return told.made(memory) if isinstance(told, New) else told
+        again = Again(call.taken, call.held, given)
+        again.run()
+        for path, more in call.more.items():
+            put(given, path, get(given, path) + more)
+        running.skipped += 1
+        for one in counts:
+            one[0] += 1
+        results = [again.result(one) for one in call.results]
+        again.forget()
+        return tree_unflatten(results, call.form)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 recorder: Any = None
-break_by: Callable[[Callable[[Any], Any], Any], Any] | None = None  # ends a graph, calls, begins the next one
+break_by: Any = None  # ends a graph, calls, begins the next one
 folds = False  # whether equal layers are folded in this start
 skipped = 0  # calls that were not made
 

@@ -1,48 +1,59 @@
 """What a call took of torch's allocator and of the graph that is captured, taken again without the call.
 
-torch's own history of its memory says each allocation and each release. The same ones, made once more in the
-same order, leave the allocator as the call would have left it.
+torch's own history of its memory says each allocation and each release. The same ones, in the same order,
+leave the allocator as the call would have left it.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
 
 from runtime.folding.inside import running
+from runtime.folding.inside.state import Path, put, state
 from runtime.ghost.inside import small, stream
 from runtime.ghost.inside.library import library
 
 NO_POOL = (1 << 40, 1 << 40, True)  # of no graph: a snapshot of it holds the history, and no blocks
-ENTRIES = 1 << 16
-GRAPH, COUNTED = ctypes.c_uint64 * 4, ctypes.c_uint64 * 16
+GRAPH, COUNTED = ctypes.c_uint64 * 16, ctypes.c_uint64 * 16
 ONCE = (1, 7, *range(8, 16))  # of what is counted outside torch: code, modules, communicators
 
 
-class Held(NamedTuple):
-    """An attribute of an argument, by the argument's place, that holds a tensor."""
+class New(NamedTuple):  # a tensor in memory that a call took
+    place: int
+    offset: int
+    form: tuple[Any, ...]
 
+
+class Given(NamedTuple):  # an argument, or a view of it
     at: int
-    name: str
+    view: tuple[Any, ...]
+
+
+class Swap(tuple[Path, ...]):  # the attributes that held a tensor that is released
+    pass
 
 
 class Take(NamedTuple):
-    """`steps`: the bytes and the stream of an allocation, the place of one that is released, or an attribute
-    whose tensor is released for another; `grown`: nodes, messages and branches of the captured graph."""
-
-    steps: tuple[Any, ...]
-    grown: tuple[int, ...]
+    steps: tuple[
+        Any, ...
+    ]  # bytes and stream of an allocation, the place of one that is released, or a `Swap`
+    grown: tuple[int, ...]  # nodes, messages and branches of the captured graph, and the streams in it
 
 
 class Taken(NamedTuple):
-    """Of more than one take every other one is eager, between two graphs. `counts`: by their ids."""
-
-    takes: tuple[Take, ...]
+    takes: tuple[Take, ...]  # every other one is eager, between two graphs
     stays: frozenset[int]  # the places that were not released
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # their ids
+
+    @property
+    def most(self) -> int:
+        """Return what torch may ask of the driver for it: a small allocation can take a segment of 20 MiB."""
+        sizes = (step[0] for take in self.takes for step in take.steps if type(step) is tuple)
+        return sum(20 << 20 if 1 << 20 < size < 10 << 20 else size + (2 << 20) for size in sizes)
 
 
 class Recorder:
@@ -50,27 +61,30 @@ class Recorder:
 
     def __init__(self, given: Sequence[Any]) -> None:
         self.counts: list[list[int]] = []  # counts that the call raised
-        self._held = {address(tensor): held for held, tensor in attributes(given)}
+        self.before = state(given)
+        self._held: dict[int, Swap] = {}
+        for path, (at, *_) in self.before.tensors.items():
+            self._held[at] = Swap((*self._held.get(at, ()), path))
         self.places: dict[int, int] = {}  # of what is allocated, by its address
         self._good, self._takes, self._all, self._late = True, list[Take](), 0, set[int]()
-        self._said, self._outside = stream.said(), _asked("ghost_counted", COUNTED)
+        self._said, self._outside = stream.said(), asked("ghost_counted", COUNTED)
         self.resume()
 
     def resume(self) -> None:
         _listen("all")
-        self._graph = _asked("ghost_captured", GRAPH)
+        self._graph = asked("ghost_captured", GRAPH)
 
     def cut(self) -> None:
-        steps, now = tuple(self._steps()), _asked("ghost_captured", GRAPH)
+        steps, now = tuple(self._steps()), asked("ghost_captured", GRAPH)
         _listen(None)
-        self._good &= now[0] == self._graph[0]
-        grown = (new - old for new, old in zip(now[1:], self._graph[1:], strict=True))
-        self._takes.append(Take(steps, tuple(grown)))
+        self._good &= now[0] == self._graph[0] and not now[-1]  # with room for each stream
+        grown = (new - old for new, old in zip(now[1:4], self._graph[1:4], strict=True))
+        self._takes.append(Take(steps, (*grown, *now[4:])))
 
     def end(self) -> Taken | None:
         """None where more happened than what can be taken again."""
         self.cut()
-        now, once = _asked("ghost_counted", COUNTED), range(16) if len(self._takes) == 1 else ONCE
+        now, once = asked("ghost_counted", COUNTED), range(16) if len(self._takes) == 1 else ONCE
         is_new = stream.said() != self._said or any(now[one] != self._outside[one] for one in once)
         if is_new or self._late or not self._good or len(self._takes) % 2 == 0:
             return None
@@ -95,66 +109,62 @@ class Recorder:
 
 
 class Again:
-    """Takes once more what was taken. `made`: the memory that stays, by place; `swap` sets an attribute."""
+    """Takes once more what was taken, and puts new tensors where `given`, the arguments, hold others."""
 
-    def __init__(self, taken: Taken, swap: Callable[[Held, dict[int, Any]], None]) -> None:
-        self._takes, self._stays, self._swap = taken.takes, taken.stays, swap
-        self.made: dict[int, Any] = {}
-        self._pointers: dict[int, int] = {}
+    def __init__(self, taken: Taken, held: Mapping[Path, New], given: Sequence[Any]) -> None:
+        self._takes, self._stays, self._held, self._given = taken.takes, taken.stays, held, given
+        self._memory: dict[int, Any] = {}  # by place: an address, or what stays
+        self._tensors: dict[New, Any] = {}
         self._all = 0
 
     def run(self) -> None:
         self._run(self._takes[0])
         for eager, captured in zip(self._takes[1::2], self._takes[2::2], strict=True):
-            assert running.break_by is not None
             running.break_by(self._run, eager)
             self._run(captured)
+        self._swap(self._held)
 
-    def undo(self) -> None:
-        """Give back what was allocated before memory ran out."""
-        for at in self._pointers.values():
-            torch._C._cuda_cudaCachingAllocator_raw_delete(at)
-        self.forget()
+    def result(self, told: Any) -> Any:
+        """Return what a template stands for, the same each time; None for memory that is not taken yet."""
+        if isinstance(told, Given):
+            one = self._given[told.at]
+            return one.as_strided(*told.view) if told.view else one
+        if isinstance(told, New) and told not in self._tensors and told.place in self._memory:
+            (dtype, device, shape, stride), storage = told.form, self._memory[told.place].untyped_storage()
+            made = torch.empty(0, dtype=dtype, device=device).set_(storage, told.offset, shape, stride)
+            self._tensors[told] = made
+        return self._tensors.get(told) if isinstance(told, New) else told
 
     def forget(self) -> None:
         """Keep no tensor: the breaks of a graph keep what they ran."""
-        self.made, self._swap = {}, lambda held, memory: None
+        self._memory, self._tensors, self._given = {}, {}, ()
+
+    def _swap(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            put(self._given, path, self.result(self._held[path]))
 
     def _run(self, take: Take) -> None:
         for step in take.steps:
             if type(step) is int:
-                torch._C._cuda_cudaCachingAllocator_raw_delete(self._pointers.pop(step))
+                torch._C._cuda_cudaCachingAllocator_raw_delete(self._memory.pop(step))
                 continue
-            if type(step) is Held:
-                self._swap(step, self.made)
+            if type(step) is Swap:
+                self._swap(step)
                 continue
             if self._all in self._stays:
-                made = self.made[self._all] = torch.empty(step[0], dtype=torch.uint8, device="cuda")
+                made = self._memory[self._all] = torch.empty(step[0], dtype=torch.uint8, device="cuda")
                 at = made.data_ptr()
             else:
-                at = self._pointers[self._all] = torch._C._cuda_cudaCachingAllocator_raw_alloc(*step)
+                at = self._memory[self._all] = torch._C._cuda_cudaCachingAllocator_raw_alloc(*step)
             if small.runs():
                 library().mark(at, step[0], 0)
             self._all += 1
         if any(take.grown):
-            library().runtime("ghost_grow")(*map(ctypes.c_uint64, take.grown))
-
-
-def attributes(given: Sequence[Any]) -> Iterator[tuple[Held, Any]]:
-    """Yield the tensors on the device that arguments hold as attributes."""
-    for at, one in enumerate(given):
-        if hasattr(one, "__dict__") and not isinstance(one, torch.Tensor):
-            for name, value in vars(one).items():
-                if isinstance(value, torch.Tensor) and value.is_cuda:
-                    yield Held(at, name), value
-
-
-def address(tensor: Any) -> int:
-    return int(tensor.untyped_storage().data_ptr())
+            library().runtime("ghost_grow")((ctypes.c_uint64 * len(take.grown))(*take.grown))
 
 
 def _listen(what: Literal["all"] | None) -> None:
-    torch.cuda.memory._record_memory_history(what, context=None, stacks="python", max_entries=ENTRIES)
+    torch.cuda.memory._record_memory_history(what, context=None, stacks="python", max_entries=1 << 16)
 
 
 def _history() -> list[dict[str, Any]]:
@@ -164,7 +174,7 @@ def _history() -> list[dict[str, Any]]:
     return list(told["device_traces"][torch.cuda.current_device()])
 
 
-def _asked(name: str, kind: Any) -> list[int]:
+def asked(name: str, kind: Any) -> list[int]:
     found = kind()
     library().runtime(name)(found)
     return list(found)

@@ -6,6 +6,8 @@ typedef struct {
     Graph *graph;
 } Event;
 
+enum { STREAMS = 12 }; /* of a capture, that are told */
+
 static Stream legacy, *streams;
 static __thread Stream per_thread;
 static uint64_t captures, capturing; /* begun so far, and open now */
@@ -62,23 +64,37 @@ EXPORT void ghost_launched(void)
         captured(stream, 0, 0);
 }
 
-/* What is captured now: which capture it is, 0 if none, and its nodes, messages and branches. */
-EXPORT void ghost_captured(uint64_t out[4])
+/* What is captured now: which capture it is, 0 if none, its nodes, messages and branches, and the streams in it,
+   as many as there is room for. */
+EXPORT void ghost_captured(uint64_t out[4 + STREAMS])
 {
     Stream *stream = captured_stream();
-    memset(out, 0, 4 * sizeof *out);
-    if (stream) {
-        out[0] = stream->capture;
-        graph_size(stream->graph, out + 1);
-    }
+    memset(out, 0, (4 + STREAMS) * sizeof *out);
+    if (!stream)
+        return;
+    out[0] = stream->capture;
+    graph_size(stream->graph, out + 1);
+    LOCK();
+    size_t found = 0;
+    for (Stream *one = streams; one && found < STREAMS; one = one->next)
+        if (one->capture == stream->capture)
+            out[4 + found++] = (uintptr_t)one;
+    UNLOCK();
 }
 
-/* Work that is not done again comes into the graph that is captured now. */
-EXPORT void ghost_grow(uint64_t nodes, uint64_t messages, uint64_t branches)
+/* Work that is not done again comes into the graph that is captured now: nodes, messages and branches, and the
+   streams that the work took into it. */
+EXPORT void ghost_grow(const uint64_t more[3 + STREAMS])
 {
     Stream *stream = captured_stream();
-    if (stream)
-        graph_grow(stream->graph, nodes, messages, branches);
+    if (!stream)
+        return;
+    graph_grow(stream->graph, more[0], more[1], more[2]);
+    for (size_t i = 0; i < STREAMS && more[3 + i]; i++) {
+        Stream *one = (Stream *)(uintptr_t)more[3 + i];
+        one->capture = stream->capture;
+        one->graph = stream->graph;
+    }
 }
 
 void message_launched(void)
