@@ -1,9 +1,11 @@
 """A start forked from a process that has run others is the start of a fresh process, byte for byte.
+A start whose equal layers are folded is the start that runs each of them.
 
     python -m tests.ghost.forked              # ten starts on one GPU, in two orders
     python -m tests.ghost.forked first/next   # others
+    python -m tests.ghost.forked --folded     # every measured start, folded and not: an hour of two cores
 
-It takes minutes: each fresh process imports the server. Exit status 1 where two records differ.
+Exit status 1 where two records differ.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -58,28 +62,48 @@ def differing(one: Record, other: Record) -> Iterator[str]:
                 yield f"{here['name']}: {reading} {value} and {there[reading]}"
 
 
-def run(starts: Sequence[RealStart], place: Place, name: str) -> Iterator[Record]:
+def run(starts: Sequence[RealStart], place: Place, name: str, *folds: bool) -> Iterator[Record]:
     """Run starts in one process, each forked after the other. Each tunes from nothing."""
-    work = place.work / name
-    ghost = ghost_for([place.packages], cache_folder(), gpus()[GPU], halves=place.halves)
+    work, outside = place.work / name, {"numbers": table().text()}
+    ghost = ghost_for([place.packages], cache_folder(), gpus()[GPU], starts[0].gpus, halves=place.halves)
     with ServerProcess(place.python, work, ghost, {}) as server:
         for start in starts:
-            shutil.rmtree(work / "home" / ".cache" / "sglang", ignore_errors=True)
-            named = start.name.replace("/", "-")
-            outside = {"numbers": table().text()}
-            yield server.run(Request(start.argv, outside=outside, name=named, compiled=start.compiled))
+            for fold in folds or (False,):
+                shutil.rmtree(work / "home" / ".cache" / "sglang", ignore_errors=True)
+                named = start.name.replace("/", "-")
+                asked = Request(start.argv, outside=outside, name=named, compiled=start.compiled, fold=fold)
+                yield server.run(asked)
+
+
+def fold(starts: Sequence[RealStart], place: Place) -> bool:
+    """Print what folding changes in each start, and its CPU seconds without and with it."""
+    equal = True
+    for devices, alike in groupby(sorted(starts, key=attrgetter("gpus")), attrgetter("gpus")):
+        named = list(alike)
+        records = run(named, place, f"on-{devices}", False, True)
+        for start, plain, folded in zip(named, records, records, strict=False):
+            found = "; ".join(differing(plain, folded))
+            equal = equal and not found
+            costs = f"{plain.cost.cpu:6.1f} {folded.cost.cpu:6.1f}"
+            print(f"{start.name:34s} {costs}  {found or 'equal'}", flush=True)
+    return equal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.ghost.forked", description=__doc__)
-    parser.add_argument("starts", nargs="*", default=CHEAP, help="ROUND/NAME, on one GPU")
-    wanted = parser.parse_args(sys.argv[1:] if argv is None else argv).starts
-    starts = [start for start in real_starts() if start.name in wanted and start.gpus == 1]
+    parser.add_argument("starts", nargs="*", help="ROUND/NAME; on one GPU unless --folded is given")
+    parser.add_argument("--folded", action="store_true", help="compare with folded starts")
+    asked = parser.parse_args(sys.argv[1:] if argv is None else argv)
+    known = [start for start in real_starts() if asked.folded or start.gpus == 1]
+    wanted = asked.starts or (CHEAP if not asked.folded else [start.name for start in known])
+    starts = [start for start in known if start.name in wanted]
     if len(starts) != len(wanted):
-        print(f"no such start on one GPU among {', '.join(wanted)}", file=sys.stderr)
+        print(f"no such start among {', '.join(wanted)}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="ghost-forked-") as folder:
         place = place_of(arguments([]), Path(folder))
+        if asked.folded:
+            return 0 if fold(starts, place) else 1
         orders = {"forwards": starts, "backwards": starts[::-1]}
         warm = {
             order: dict(zip([one.name for one in named], run(named, place, order), strict=True))

@@ -19,7 +19,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -61,6 +61,7 @@ class Place:
     packages: Path
     work: Path
     halves: dict[str, str] = field(default_factory=dict)
+    fold: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,21 +118,23 @@ def _work(
                     )
                     gpus_held = start.gpus
                 _forget_tactics(work)
-                ran = _run(server, start, tables[start.name])
+                ran = _run(server, start, tables[start.name], place.fold)
                 if start.warm:
-                    ran = _run(server, start, tables[start.name], _left(work))
+                    ran = _run(server, start, tables[start.name], place.fold, _left(work))
                 ended.put(ran)
     except BaseException as error:
         ended.put(error)
     ended.put(None)
 
 
-def _run(server: ServerProcess, start: RealStart, numbers: Outside, tactics: Tactics | None = None) -> Ran:
+def _run(
+    server: ServerProcess, start: RealStart, numbers: Outside, fold: bool, tactics: Tactics | None = None
+) -> Ran:
     events: list[Event] = []
     name = start.name.replace("/", "-")
     outside = {"numbers": numbers.text()}
     request = Request(start.argv, outside=outside, name=name, compiled=start.compiled, tactics=tactics)
-    record = server.run(request, say=events.append)
+    record = server.run(replace(request, fold=fold), say=events.append)
     counts = {event["phase"]: event for event in events if event["event"] == "outside"}
     observed = {}
     for phase in record.phases:
@@ -179,7 +182,7 @@ def place_of(asked: argparse.Namespace, work: Path) -> Place:
         python = asked.python
     packages = asked.packages or next(python.parents[1].glob("lib/python3*/site-packages"))
     halves = halves_for(packages, gpus()[GPU].arch, cuda=CUDA, root=asked.halves, environment={})
-    return Place(python, packages, work, halves)
+    return Place(python, packages, work, halves, asked.fold)
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -192,6 +195,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help="keep logs and records here")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="starts at once")
     parser.add_argument("--observe", action="store_true")
+    parser.add_argument("--fold", action="store_true", help="fold equal layers, as mem-report --fast does")
     return parser.parse_args(argv)
 
 
