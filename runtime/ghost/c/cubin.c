@@ -3,31 +3,17 @@
    A fat binary holds one cubin per architecture, usually compressed. A cubin is an ELF file with a section
    `.text.KERNEL` per kernel. Each cubin is unpacked once, and only the figures of its kernels are kept. */
 #include "cubin.h"
+#include "fatbin.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FATBIN_MAGIC 0xba55ed50u
-enum { CUBIN_KIND = 2, LZ4 = 0x2000, ZSTD = 0x8000 };
+enum { LZ4 = 0x2000, ZSTD = 0x8000 };
 enum { LARGEST = 1 << 30, SECTION = 64, SYMBOL = 24, MOST_SECTIONS = 1 << 20 };
 enum { SIZED = 4, REGISTERS = 0x2f };
 
-typedef struct {
-    uint32_t magic;
-    uint16_t version, header_size;
-    uint64_t size;
-} Header;
-typedef struct {
-    uint16_t kind, attributes;
-    uint32_t header_size;
-    uint64_t size;
-    uint32_t compressed, options;
-    uint16_t minor, major;
-    uint32_t arch, name_at, name_size;
-    uint64_t flags, zero, unpacked;
-} Entry;
 typedef struct {
     uint64_t hash;
     Cubin figures;
@@ -267,7 +253,7 @@ static void read_all(Read *read, const char *data, uint32_t arch)
             uint64_t left = (uint64_t)(end - next);
             if (entry->header_size < sizeof(Entry) || entry->header_size > left || entry->size > left - entry->header_size)
                 break;
-            if (entry->kind == CUBIN_KIND && entry->arch / 10 == arch / 10 && entry->arch <= arch) {
+            if (entry->kind == CUBIN && entry->arch / 10 == arch / 10 && entry->arch <= arch) {
                 if (pass && entry->arch == best)
                     read_entry(read, entry);
                 else if (!pass && entry->arch > best)
