@@ -165,9 +165,9 @@ def own_rows(x: torch.Tensor, counts: Sequence[int], rows: int, comm: Communicat
     return local.copy_(x.narrow(0, sum(counts[: comm.rank("attn_dp")]), rows))
 
 
-def pad_rows(x: torch.Tensor, rows: int, value: int = 0) -> torch.Tensor:
+def pad_rows(x: torch.Tensor, rows: int) -> torch.Tensor:
     if x.shape[0] == rows:
         return x
-    padded = x.new_full((rows, *x.shape[1:]), value)
+    padded = x.new_full((rows, *x.shape[1:]), 0)
     padded[: x.shape[0]].copy_(x)
     return padded

@@ -135,11 +135,10 @@ def _groups(parallel: ParallelConfig, rank: int) -> Mapping[str, tuple[int, ...]
     }
 
 
-def node_ranks(parallel: ParallelConfig, node_rank: int | None = None) -> range:
-    """The ranks whose processes and cache files are on one node."""
-    node = parallel.node_rank if node_rank is None else node_rank
+def node_ranks(parallel: ParallelConfig) -> range:
+    """The ranks whose processes and cache files are on the node."""
     per_node = parallel.world_size // parallel.nnodes
-    return range(node * per_node, (node + 1) * per_node)
+    return range(parallel.node_rank * per_node, (parallel.node_rank + 1) * per_node)
 
 
 def stage_layers(num_layers: int, parallel: ParallelConfig, pp_rank: int) -> range:

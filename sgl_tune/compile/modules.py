@@ -37,9 +37,9 @@ def compile_modules(
     return sorted((*aside, *built), key=lambda one: order[one.name])
 
 
-def usual_jobs(environ: Mapping[str, str] = os.environ) -> int:
+def usual_jobs() -> int:
     """Return the number of compilers for these cores and this memory, or FlashInfer's own $MAX_JOBS."""
-    asked = environ.get("MAX_JOBS", "")
+    asked = os.environ.get("MAX_JOBS", "")
     if asked.isascii() and asked.isdigit() and int(asked[:6]) > 0:
         return int(asked[:6])
     memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

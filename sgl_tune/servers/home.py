@@ -43,12 +43,12 @@ class Added:
         return self.folder / "venv"
 
 
-def servers_home(environ: Mapping[str, str] = os.environ) -> Path:
+def servers_home() -> Path:
     """Return $SGL_TUNE_SERVERS, else sgl-tune/servers in the user's data folder."""
-    named = environ.get(VARIABLE)
+    named = os.environ.get(VARIABLE)
     if named:
         return Path(named).expanduser().absolute()
-    data = environ.get("XDG_DATA_HOME")
+    data = os.environ.get("XDG_DATA_HOME")
     above = Path(data) if data and Path(data).is_absolute() else Path("~/.local/share").expanduser()
     return above.absolute() / "sgl-tune/servers"
 
@@ -59,9 +59,9 @@ def check_release(text: str) -> str:
     return text
 
 
-def added_servers(home: Path | None = None) -> list[Added]:
+def added_servers() -> list[Added]:
     """Return the added servers, newest release first, even if they are incomplete or unsafe to use."""
-    home = home or servers_home()
+    home = servers_home()
     try:
         with os.scandir(home) as entries:
             names = [entry.name for entry in entries if RELEASE.fullmatch(entry.name)]

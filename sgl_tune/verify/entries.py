@@ -16,6 +16,7 @@ _MISS_SECONDS_EMPTY = 27e-6
 _MISS_SECONDS_PER_ENTRY = (2.65e-3 - 27e-6) / 20_000  # measured at 20,000 entries; the scan is linear
 _COSTLY_MISS_SECONDS = 250e-6
 _TOO_LARGE = 1 << 31
+_SHOWN = 3
 
 
 class OpRule(NamedTuple):
@@ -57,9 +58,9 @@ def cut(text: str, length: int = 40) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
-def some(names: Sequence[str], shown: int = 3) -> str:
-    rest = len(names) - shown
-    return ", ".join(names[:shown]) + (f" and {rest} more" if rest > 0 else "")
+def some(names: Sequence[str]) -> str:
+    rest = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def check_entries(

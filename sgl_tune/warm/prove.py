@@ -222,23 +222,18 @@ class Comparison:
     clear: bool
 
 
-def in_turns(
-    one: Callable[[], float],
-    other: Callable[[], float],
-    seconds: float,
-    now: Callable[[], float] = time.perf_counter,
-) -> Comparison:
+def in_turns(one: Callable[[], float], other: Callable[[], float], seconds: float) -> Comparison:
     """Compare two functions, which return their milliseconds, in turns. Each turn changes which goes
     first."""
     ones: list[float] = []
     others: list[float] = []
-    end = now() + seconds
+    end = time.perf_counter() + seconds
     while True:
         order = [(one, ones), (other, others)]
         for run, times in order if len(ones) % 2 == 0 else order[::-1]:
             times.append(run())
         clear = _is_clear(ones, others)
-        if clear or len(ones) == _MOST_TURNS or now() >= end:
+        if clear or len(ones) == _MOST_TURNS or time.perf_counter() >= end:
             gain = median(theirs / ours for ours, theirs in zip(ones, others, strict=True))
             return Comparison(median(ones), median(others), gain, len(ones), clear)
 
