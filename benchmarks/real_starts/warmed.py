@@ -24,6 +24,7 @@ from benchmarks.real_starts.breadth import PRESETS, commit
 from runtime.record.record import Record
 from sgl_tune.asking.asking import Answers, Asking
 from sgl_tune.asking.question import Question, gpu_of
+from sgl_tune.cache.asked import TunedOp
 from sgl_tune.cache.record import read_cache_file
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
@@ -39,8 +40,9 @@ from tests.warm.recorded.on_ghost import how_on_ghost
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
 MODELS: dict[str, Any] = tomllib.loads((HERE / "warmed.toml").read_text())
+QUANTIZED = MODELS.pop("quantization")
 GPU, SECONDS = "h200", 900.0
-FLAGS = "--disable-cuda-graph --max-running-requests 256"
+FLAGS, NO_GRAPHS = "--max-running-requests 256", "--disable-cuda-graph"
 BACKEND = "flashinfer_cutlass"
 ONE = Devices("cuda", (0,), 1)
 
@@ -62,10 +64,17 @@ def row(name: str, server: Server, answers: Answers, work: Path) -> dict[str, An
     shape = config(model)
     (work / "model").mkdir(parents=True)
     (work / "model" / "config.json").write_text(json.dumps(shape))
-    gpu, backend = model.get("gpu", GPU), model.get("backend", BACKEND)
-    own = f"{model['flags']} --moe-runner-backend {backend}"
-    flags = ("--model-path", str(work / "model"), *own.split(), *FLAGS.split())
-    question = Question(server, flags, {}, gpu_of(gpu), title=name)
+    is_nvfp4 = model.get("quantized") == "nvfp4"
+    gpu = model.get("gpu", "b200" if is_nvfp4 else GPU)
+    backend = model.get("backend", "" if is_nvfp4 else BACKEND)
+    own = f"{model['flags']} --moe-runner-backend {backend}" if backend else model["flags"]
+    if "draft" in model:
+        (work / "draft").mkdir()
+        (work / "draft" / "config.json").write_text(json.dumps(config({"shape": model["draft"]})))
+        own = f"{own} --speculative-draft-model-path {name}/draft"
+    graphs = () if model.get("graphs") else (NO_GRAPHS,)
+    flags = ("--model-path", str(work / "model"), *_here(own, name, work), *graphs, *FLAGS.split())
+    question = Question(server, flags, model.get("environment", {}), gpu_of(gpu), title=name)
     found = {"model": name, "gpu": gpu, "flags": own, "sglang": server.sglang, "commit": commit()}
     found |= {"architecture": shape["architectures"][0], "core": model.get("core", False)}
     try:
@@ -80,13 +89,19 @@ def row(name: str, server: Server, answers: Answers, work: Path) -> dict[str, An
     return found
 
 
+def _here(flags: str, name: str, work: Path) -> list[str]:
+    return flags.replace(f"{name}/draft", str(work / "draft")).split()
+
+
 def config(model: dict[str, Any]) -> dict[str, Any]:
     """The model's config.json; a member that is changed to false is left out."""
     if model["shape"].startswith("models/"):
         found = json.loads((HERE / model["shape"] / "config.json").read_text())
     else:
         found = json.loads((PRESETS / f"{model['shape']}.json").read_text())["config"]
-    change = model.get("change", {})
+    change = dict(model.get("change", {}))
+    if "quantized" in model:
+        change["quantization_config"] = QUANTIZED[model["quantized"]]
     kept = {name: value for name, value in found.items() if change.get(name) is not False}
     return {**kept, **{name: value for name, value in change.items() if value is not False}}
 
@@ -105,6 +120,7 @@ def compared(plan: RecordedPlan, server: Server, gpu: str, work: Path) -> dict[s
             written |= read_cache_file(path).entries.keys()
             contents.add(path.read_bytes())
     asked = asked_by(plan.records)
+    ops = [op for cache in plan.caches for op in cache.ops]
     proofs = [cache.proof for cache in warmed.caches if cache.proof]
     return {
         "says": plan.says,
@@ -114,9 +130,19 @@ def compared(plan: RecordedPlan, server: Server, gpu: str, work: Path) -> dict[s
         "extra": sorted(written - asked)[:4],
         "files": sum(len(cache.written.paths) for cache in warmed.caches),
         "contents": len(contents),
+        "ops": [
+            {"op": op.op, **{mode: buckets_of(op, mode, written) for mode in ("tuning", "serving")}}
+            for op in ops
+        ],
         "proof": {"asked": sum(p.asked for p in proofs), "misses": sum(len(p.misses) for p in proofs)},
         "left": left,
     }
+
+
+def buckets_of(op: TunedOp, mode: str, written: set[str]) -> list[int]:
+    """The buckets that are in the files, of those that a start tunes, or of those that it asks for only while
+    it serves."""
+    return sorted({one.bucket for one in op.entries if one.asked_by == mode and one.key in written})
 
 
 def asked_by(records: tuple[Record, ...]) -> set[str]:

@@ -149,22 +149,23 @@ class Bench:
 
     def measure(self, candidate: Candidate, effort: Effort) -> float:
         """Measure with FlashInfer's own clock, with a synchronisation per candidate."""
+        ask, runner, tactic = self.ask, self.ask.runners[candidate.runner], candidate.tactic
         if candidate in self.failures:
             return inf
-        if (self.ask.op, candidate) not in self.tuner.launched:
+        if (ask.op, candidate) not in self.tuner.launched:
             # The first launch of a kernel loads its code.
             effort = replace(effort, warmup=effort.warmup + 1)
-            self.tuner.launched.add((self.ask.op, candidate))
+            self.tuner.launched.add((ask.op, candidate))
         try:
-            with self._memory_watched(f"tactic {candidate.tactic}"), self.tuner.measuring(effort):
+            with self._memory_watched(f"tactic {tactic}"), self.tuner.measuring(effort):
                 return time_tactic(
                     self.tuner,
-                    self.ask.runners[candidate.runner],
+                    runner,
                     self._tensors,
                     candidate.tactic,
-                    self.ask.config,
+                    ask.config,
                     self._batches,
-                    **self.ask.kwargs,
+                    **ask.kwargs,
                 )
         except TuningOutOfMemory:
             raise

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
+from math import inf
 from typing import Any
 
 import flashinfer
@@ -23,6 +24,7 @@ from flashinfer.autotuner import (
 )
 
 from runtime.autotune.errors import AutotuneError
+from runtime.autotune.progress import BucketResult
 from runtime.flashinfer.inside.lookups import effective_config as effective_config
 from runtime.flashinfer.versions import FLASHINFERS, flashinfer_of
 
@@ -187,6 +189,16 @@ def keep_winner(
         tuner._profiling_cache_policies[where] = tuner._profiling_policy(config)
     tuner._dirty = True
     tuner._dirty_seq += 1
+
+
+def keep_choice(tuner: Any, key: Any, result: BucketResult) -> None:
+    """Store how the winner was chosen, which an entry holds since 0.7.4."""
+    kept, time, ahead = getattr(tuner, "_profiling_cache_selections", None), result.best_ms, result.runner_up
+    if kept is not None and time < inf:
+        ahead = None if ahead is None else round(ahead, 6)
+        second = None if ahead is None else round(time * (1 + ahead), 6)
+        told = {"time_ms": round(time, 6), "runner_up_ms": second, "margin": ahead}
+        kept[tuner._winner_cache_identity(), key] = {**told, "candidates": result.tactics}
 
 
 def config_of_rows(

@@ -58,11 +58,7 @@ def record_asked() -> Iterator[AskedRecord]:
     choose_one = tuner.choose_one
 
     def recording(
-        custom_op: str,
-        runners: list[TunableRunner],
-        tuning_config: TuningConfig,
-        inputs: list[Any],
-        **kw: Any,
+        custom_op: str, runners: Any, tuning_config: TuningConfig, inputs: list[Any], **kw: Any
     ) -> tuple[TunableRunner, Any]:
         record.asked += _lookups(tuner, custom_op, runners, tuning_config, inputs)
         return choose_one(custom_op, runners, tuning_config, inputs, **kw)

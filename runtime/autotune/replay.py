@@ -63,18 +63,11 @@ class ReplayTuner(SearchTuner):
             winner = Candidate(number, plain_tactic(tactic))
             bench = Bench(self, ask, profile)
             times = self._timed(bench, winner)
-            entry = Replayed(
-                ask.op,
-                ask.bucket(profile),
-                file_key(self._key(ask, number, profile)),
-                winner.tactic,
-                times.get(winner),
-                times.get(DEFAULT),
-                bench.failures.get(winner),
-            )
+            best, default = times.get(winner), times.get(DEFAULT)
+            key, failed = file_key(self._key(ask, number, profile)), bench.failures.get(winner)
+            entry = Replayed(ask.op, ask.bucket(profile), key, winner.tactic, best, default, failed)
             self.replayed.append(entry)
-            told = (value or 0.0 for value in (entry.best_ms, entry.default_ms))
-            self.watch(Progress(ask.op, entry.bucket, "decided", 2, 1, *told))
+            self.watch(Progress(ask.op, entry.bucket, "decided", 2, 1, best or 0.0, default or 0.0))
 
     def _timed(self, bench: Bench, winner: Candidate) -> dict[Candidate, float]:
         both = list(dict.fromkeys((winner, DEFAULT)))

@@ -24,6 +24,7 @@ from runtime.autotune.installed import (
     check_tuner,
     effective_config,
     file_key,
+    keep_choice,
     keep_winner,
     runner_name,
     search,
@@ -220,6 +221,7 @@ class SearchTuner(TimedTuner):
             if hasattr(self.stats, "failed_tactics"):  # since 0.6.15
                 self.stats.failed_tactics.setdefault(name, set()).add(candidate.tactic)
         self.results.append(bucket_result(ask, bucket, key, settled, failures))
+        keep_choice(self, key, self.results[-1])
 
     def _keep(self, ask: Ask, profile: OptimizationProfile, winner: Candidate | None) -> Any:
         """Store the winner where FlashInfer's own lookups and files find it, and return its key."""
@@ -249,7 +251,8 @@ def bucket_result(
     ask: Ask, bucket: Bucket, key: Any, settled: Settled[Candidate], failures: Mapping[Candidate, str]
 ) -> BucketResult:
     winner = settled.winners[0] if settled.winners else None
-    behind = _behind(settled)
+    times = settled.times if winner else {}
+    behind = {one: time / times[settled.winners] - 1 for (one,), time in times.items()}
     return BucketResult(
         op=ask.op,
         runner=runner_name(key),
@@ -268,10 +271,3 @@ def bucket_result(
             for one, share in behind.items()
         },
     )
-
-
-def _behind(settled: Settled[Candidate]) -> dict[Candidate, float]:
-    """Return by which share each finalist was slower than the winner."""
-    if not settled.winners:
-        return {}
-    return {one: time / settled.times[settled.winners] - 1 for (one,), time in settled.times.items()}

@@ -32,6 +32,7 @@ from sgl_tune.units import count
 MOST_MINUTES = 60
 _SECONDS_A_SOURCE = 90  # measured on one core: 46 to 130 s for a fused MoE's, 5 s for others
 _ASKING_SECONDS = 300
+_ELSEWHERE = "take it from a machine or an image that has it: `sgl-tune server modules --from PATH`"
 _HEADERS = ("cuda_runtime.h",)
 _LINKED = re.compile(r"-l(cudart|cuda|cublas|cublasLt|nvrtc|cudnn)\b(?!\.)")
 
@@ -128,13 +129,12 @@ def _check(names: Sequence[str], told: Mapping[str, Mapping[str, Any]]) -> None:
     for name in names:
         if name not in told:
             raise UsageError(f"FlashInfer builds no module {name} ahead of time", "only a server builds it")
+        if "failed" in told[name]:
+            raise UsageError(f"FlashInfer cannot build {name} here: {told[name]['failed']}", _ELSEWHERE)
         minutes = minutes_of(told[name]["sources"], jobs)
         if minutes > MOST_MINUTES:
             hours = f"{told[name]['sources']} files take up to {minutes // 60 + 1} hours here"
-            raise UsageError(
-                f"{name} is not built: its {hours}",
-                "take it from a machine or an image that has it: `sgl-tune server modules --from PATH`",
-            )
+            raise UsageError(f"{name} is not built: its {hours}", _ELSEWHERE)
 
 
 def _host_only(ninja: Path, toolkit: Toolkit, ghost: Path, cuda: int) -> None:

@@ -20,36 +20,19 @@ class Harmless(NamedTuple):
     proof: str
 
 
-GRID = (
-    "its size becomes the number of blocks of a launch; whether it is above zero follows from shared memory"
-    " and threads, which are known"
-)
+GRID = "it becomes the number of blocks of a launch; it is above zero as shared memory and threads are known"
 REGISTERS = "it tells tvm-ffi a class whose objects hold pointers; it allocates nothing"
+PEERS = "the handle is for peers, which are not there; the memory it names was counted when it was made"
+WAITS = "it launches a kernel that waits, between timings that mean nothing here"
+TWO, MOE = "mistral-tp2", "qwen30-cutlass"
 
 HARMLESS = (
-    Harmless("module", "sgl_kernel_jit_communicator_*.register_once", REGISTERS, "mistral-tp2"),
-    Harmless("module", "sgl_kernel_jit_cuda_ipc_*.register_once", REGISTERS, "mistral-tp2"),
-    Harmless(
-        "stub",
-        "cuMemExportToShareableHandle",
-        "the handle is for peers, which are not there; the memory it names was counted when it was made",
-        "mistral-tp2",
-    ),
-    Harmless(
-        "module",
-        "trtllm_utils.delay_kernel",
-        "it launches a kernel that waits, between timings that mean nothing here",
-        "qwen30-cutlass",
-    ),
-    Harmless(
-        "attribute", "occupancy of _ZN7cutlass6KernelINS_4gemm6kernel9MoeFCGemm*", GRID, "qwen30-cutlass"
-    ),
-    Harmless(
-        "attribute",
-        "occupancy of _ZN9fused_moe10run_globalINS_21Fused_Moe_Kernel_sm80*",
-        GRID,
-        "qwen30-cutlass",
-    ),
+    Harmless("module", "sgl_kernel_jit_communicator_*.register_once", REGISTERS, TWO),
+    Harmless("module", "sgl_kernel_jit_cuda_ipc_*.register_once", REGISTERS, TWO),
+    Harmless("stub", "cuMemExportToShareableHandle", PEERS, TWO),
+    Harmless("module", "trtllm_utils.delay_kernel", WAITS, MOE),
+    Harmless("attribute", "occupancy of _ZN7cutlass6KernelINS_4gemm6kernel9MoeFCGemm*", GRID, MOE),
+    Harmless("attribute", "occupancy of _ZN9fused_moe10run_globalINS_21Fused_Moe_Kernel_sm80*", GRID, MOE),
 )
 
 
