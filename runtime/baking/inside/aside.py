@@ -33,7 +33,8 @@ _variables: dict[str, str] | None = None
 _jobs = 1
 _early: list[tuple[str, str, Callable[[], Any]]] = []
 _running: dict[int, _Child] = {}
-_is_child = False
+_last: list[Callable[[], Any]] = []
+_is_child, _told = False, -1
 
 
 def begin(variables: Mapping[str, str], jobs: int) -> None:
@@ -50,12 +51,18 @@ def in_child() -> bool:
 
 
 def compile_aside(store: str, name: str, work: Callable[[], Any]) -> None:
-    """Do `work` in a child; wait before if as many as allowed are at work. What is compiled while the server
-    is imported waits for the start."""
+    """Do `work` in a child. What is compiled while the server is imported waits for the start."""
     if _variables is None:
         _early.append((store, name, work))
+    elif fork(store, name):
+        end(work)
+
+
+def fork(store: str, name: str) -> bool:
+    """Return True in a new child that compiles for real and has to call `end`; wait before if as many as
+    allowed are at work. Outside a start that bakes, and in a child, return False."""
     if _variables is None or _is_child:
-        return
+        return False
     while len(_running) >= _jobs:
         _reap()
     ours, theirs = os.pipe()
@@ -64,25 +71,44 @@ def compile_aside(store: str, name: str, work: Callable[[], Any]) -> None:
     pid = os.fork()
     if pid == 0:
         os.close(ours)
-        _work(theirs, work)
+        _begin_child(theirs)
+        return True
     os.close(theirs)
     _running[ours] = _Child(pid, store, name)
+    return False
+
+
+def variable(name: str) -> str:
+    """Return where a store is, by its variable; "" if the start was given no such variable."""
+    return (_variables or {}).get(name, "")
+
+
+def at_end(work: Callable[[], Any]) -> None:
+    """Call this when the start has ended, to compile what it left."""
+    _last.append(work)
 
 
 def finish() -> None:
     """Wait for all children."""
+    if _variables is not None and not _is_child:
+        for work in _last:
+            work()
     while _running:
         _reap()
 
 
-def _work(told: int, work: Callable[[], Any]) -> None:
-    """Compile and exit. What goes wrong is told, and ends nothing else."""
-    global _is_child
-    _is_child, why = True, ""
+def _begin_child(told: int) -> None:
+    global _is_child, _told
+    _is_child, _told = True, told
+    _running.clear()
+    for name in _OURS:
+        os.environ.pop(name, None)
+    os.environ.update(_variables or {})
+
+
+def end(work: Callable[[], Any], why: str = "") -> None:
+    """Do `work` and end the child. What goes wrong is told, and ends nothing else."""
     try:
-        for name in _OURS:
-            os.environ.pop(name, None)
-        os.environ.update(_variables or {})
         work()
     except BaseException as error:
         traceback.print_exc()
@@ -91,7 +117,7 @@ def _work(told: int, work: Callable[[], Any]) -> None:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os.write(told, json.dumps(why).encode())
+        os.write(_told, json.dumps(why).encode())
         os._exit(0)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-ROOMS = ("inductor", "modules", "triton")
+ROOMS = ("cute", "deep_gemm", "inductor", "modules", "triton")
 
 
-def before_the_ghost() -> Any:
+def before_the_ghost() -> list[Any]:
     """Keep the libraries' own functions. Returns what is called after the ghost has registered its hooks."""
     rooms = [import_module(f"runtime.baking.inside.{room}") for room in ROOMS]
-    return rooms[-1].wrap
+    return [room.wrap for room in rooms if hasattr(room, "wrap")]

@@ -10,6 +10,8 @@ from runtime.ghost.inside.hooks import after
 
 _own: dict[str, Any] = {}  # Triton's own functions, before the ghost replaces them
 _PARTS = ("make_backend", "get_cache_manager")
+# Its C code: what launches a kernel, and since 3.8 the driver's helpers alone.
+_BUILDERS = ("compile_module_from_src", "compile_module_from_file")
 
 
 @after("triton.compiler.compiler", first=True)
@@ -19,7 +21,7 @@ def _compiler(module: Any) -> None:
 
 @after("triton.backends.nvidia.driver", first=True)
 def _driver(module: Any) -> None:
-    _own["launcher"] = module.compile_module_from_src
+    _own.update({name: getattr(module, name) for name in _BUILDERS if hasattr(module, name)})
 
 
 def wrap() -> None:
@@ -39,14 +41,18 @@ def wrap() -> None:
 
     @after("triton.backends.nvidia.driver")
     def _launcher(module: Any) -> None:
-        in_part = module.compile_module_from_src
+        for builder in _BUILDERS:
+            if builder in _own:
+                setattr(module, builder, _built_aside(builder, getattr(module, builder)))
 
-        def compile_module_from_src(*args: Any, **kwargs: Any) -> Any:
-            name = str(kwargs.get("name") or (args[1] if len(args) > 1 else ""))
-            compile_aside("triton", name, lambda: _own["launcher"](*args, **kwargs))
-            return in_part(*args, **kwargs)
 
-        module.compile_module_from_src = compile_module_from_src
+def _built_aside(builder: str, in_part: Callable[..., Any]) -> Callable[..., Any]:
+    def build(*args: Any, **kwargs: Any) -> Any:
+        name = str(kwargs.get("name") or (args[1] if len(args) > 1 else ""))
+        compile_aside("triton", name, lambda: _own[builder](*args, **kwargs))
+        return in_part(*args, **kwargs)
+
+    return build
 
 
 def _for_real(module: Any, *args: Any, **kwargs: Any) -> Any:

@@ -52,9 +52,9 @@ def main() -> None:
     if given["ghost"]:
         own = [cage.model_code(os.environ["HOME"])] if given["remote_code"] else []
         holds = cage.enter(given["work"], given["writable"], [*own, *given["runnable"]])
-        wrap = baking.before_the_ghost() if given["bakes"] else None
+        wraps = baking.before_the_ghost() if given["bakes"] else []
         install.install(given["ghost"], given["small"], given["halves"])
-        if wrap:
+        for wrap in wraps:
             wrap()
     else:
         hooks.leave_out("runtime.ghost")
