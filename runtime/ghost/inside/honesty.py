@@ -64,15 +64,16 @@ def inexact(kind: str, name: str, why: str, size: int = 0) -> None:
 
 
 def needed(error: BaseException) -> str | None:
-    """Return the missing module's function whose answer led to this error, or None."""
+    """Return the missing function, by its caller or by its caller's file, whose answer led to this error."""
     if not isinstance(error, (TypeError, AttributeError)) or "NoneType" not in str(error):
         return None
-    asked = {_without_line(where): name for kind, name, where in _said if kind == "module"}
+    asked = {_without_line(where): name for kind, name, where in sorted(_said) if kind == "module"}
+    files = {place: name for (place, _), name in asked.items() if place.startswith("flashinfer")}
     trace, found = error.__traceback__, None
     while trace is not None:
         code = trace.tb_frame.f_code
         place = _short(code.co_filename) or Path(code.co_filename).name
-        found = asked.get((place, code.co_name), found)
+        found = asked.get((place, code.co_name), files.get(place, found))
         trace = trace.tb_next
     return found
 

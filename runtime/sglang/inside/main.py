@@ -34,7 +34,7 @@ if __name__ == "__main__":
     _find_ourselves()
 
 from runtime.baking.inside import install as baking  # noqa: E402
-from runtime.flashinfer.inside import calls, contexts, makers  # noqa: E402, F401  they watch its import
+from runtime.flashinfer.inside import calls, contexts, makers, unfinished  # noqa: E402, F401  before it is
 from runtime.ghost.inside import cage, garbage, hooks, install, stream  # noqa: E402
 from runtime.ghost.inside.sources import verdict  # noqa: E402
 from runtime.sglang.inside import imports, start  # noqa: E402

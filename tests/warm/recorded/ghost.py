@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+import runtime.flashinfer.inside.unfinished  # noqa: F401
 from runtime.ghost.inside import install
 
 
