@@ -39,11 +39,16 @@ from tests.warm.recorded.on_ghost import how_on_ghost
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
-MODELS: dict[str, Any] = tomllib.loads((HERE / "warmed.toml").read_text())
-QUANTIZED = MODELS.pop("quantization")
+FIRST, SECOND = (tomllib.loads((HERE / f"warmed{name}.toml").read_text()) for name in ("", "_quantized"))
+QUANTIZED = SECOND.pop("quantization")
+MODELS: dict[str, Any] = {**FIRST, **SECOND}
 GPU, SECONDS = "h200", 900.0
 FLAGS, NO_GRAPHS = "--max-running-requests 256", "--disable-cuda-graph"
 BACKEND = "flashinfer_cutlass"
+COLUMNS, SECOND_COLUMNS = (
+    ("keys asked", "missing", "extra", "files", "contents"),
+    ("tuned by the start", "left"),
+)
 ONE = Devices("cuda", (0,), 1)
 
 
@@ -162,24 +167,40 @@ def keep(one: dict[str, Any]) -> None:
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    head = ["model", "class", "in the core", "flags", "keys asked", "missing", "extra", "files", "contents"]
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for one in rows:
-        if "missing" not in one:
-            what = one.get("failed") or one["says"]
-            told = [what, "-", "-", "-", "-"]
-        else:
-            told = [str(one["asked"]), str(len(one["missing"])), str(len(one["extra"]))]
-            told += [str(one["files"]), str(one["contents"])]
-        core = "yes" if one["core"] else "no"
-        lines.append(f"| {' | '.join([one['model'], one['architecture'], core, one['flags'], *told])} |")
+    first, second = ([row for row in rows if row["model"] in names] for names in (FIRST, SECOND))
     return (
-        f"# Models warmed on the ghost, SGLang {rows[0]['sglang']}, {GPU}\n\n"
+        f"# Models warmed on the ghost, SGLang {rows[0]['sglang']}\n\n"
         "`benchmarks/real_starts/warmed.py`: a few layers of each model, clocks that are stubs. Asked: every"
         " key that a start of the ranks that may differ asks FlashInfer's tuner for. Missing: asked, and not"
         " in the files. Extra: in the files, and never asked. Contents: how many different rank files were"
-        " written.\n\n" + "\n".join(lines) + "\n"
+        f" written.\n\n{table(first)}\n"
+        "## NVFP4, block fp8, drafts and collectives\n\n"
+        "Left: the buckets that the server's start asks for outside of its own tuning, and so leaves untuned;"
+        f" the warm's files have them.\n\n{table(second, SECOND_COLUMNS)}\n"
+        "A server of one of these ranks tunes nothing: the gate of its SGLang says no, or its layers call no"
+        " function of FlashInfer that is tuned.\n"
     )
+
+
+def table(rows: list[dict[str, Any]], more: tuple[str, ...] = ()) -> str:
+    head = ["model", "class", "GPU", "flags", *COLUMNS, *more]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for one in rows:
+        told = [one["model"], one["architecture"], one.get("gpu", GPU).upper(), one["flags"]]
+        if "missing" in one:
+            told += [str(one["asked"]), str(len(one["missing"])), str(len(one["extra"]))]
+            told += [str(one["files"]), str(one["contents"]), *(told_buckets(one) if more else ())]
+        else:
+            told += [one.get("failed") or one["says"], *("-" for _ in (*COLUMNS, *more)[1:])]
+        lines.append(f"| {' | '.join(told)} |")
+    return "\n".join(lines) + "\n"
+
+
+def told_buckets(one: dict[str, Any]) -> tuple[str, str]:
+    """The ops with the buckets that the start tunes, and those that it leaves."""
+    tuned = [f"{op['op']} {op['tuning'][0]} to {op['tuning'][-1]}" for op in one["ops"] if op["tuning"]]
+    left = [f"{op['op']} {', '.join(map(str, op['serving']))}" for op in one["ops"] if op["serving"]]
+    return "<br>".join(tuned) or "-", "<br>".join(left) or "none"
 
 
 if __name__ == "__main__":
