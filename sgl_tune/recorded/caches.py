@@ -58,9 +58,8 @@ def _ops(calls: Iterable[Call]) -> Iterator[TunedOp]:
             found |= {key: bucket for bucket, key in lookup.keys}
             tuned |= {key for _, key in lookup.keys} if call.mode == "tune" else set()
     for (op, runner, policy), found in keys.items():
-        serving = {bucket for key, bucket in found.items() if key not in tuned}
         entries = (
-            ExpectedEntry(key, bucket, "serving" if bucket in serving else "tuning")
+            ExpectedEntry(key, bucket, "tuning" if key in tuned else "serving")
             for key, bucket in found.items()
         )
         yield TunedOp(op, runner, policy, tuple(entries))
