@@ -49,6 +49,7 @@ COLUMNS, SECOND_COLUMNS = (
     ("keys asked", "missing", "extra", "files", "contents"),
     ("tuned by the start", "left"),
 )
+NOTES = (HERE / "warmed_notes.md").read_text()
 ONE = Devices("cuda", (0,), 1)
 
 
@@ -82,6 +83,7 @@ def row(name: str, server: Server, answers: Answers, work: Path) -> dict[str, An
     question = Question(server, flags, model.get("environment", {}), gpu_of(gpu), title=name)
     found = {"model": name, "gpu": gpu, "flags": own, "sglang": server.sglang, "commit": commit()}
     found |= {"architecture": shape["architectures"][0], "core": model.get("core", False)}
+    found["graphs"] = bool(model.get("graphs"))
     try:
         records = records_of(question, answers, lambda event: None)
         plan = plan_of(records, Whose(name, name, work / "cache"), 1)
@@ -175,10 +177,10 @@ def page(rows: list[dict[str, Any]]) -> str:
         " in the files. Extra: in the files, and never asked. Contents: how many different rank files were"
         f" written.\n\n{table(first)}\n"
         "## NVFP4, block fp8, drafts and collectives\n\n"
-        "Left: the buckets that the server's start asks for outside of its own tuning, and so leaves untuned;"
-        f" the warm's files have them.\n\n{table(second, SECOND_COLUMNS)}\n"
-        "A server of one of these ranks tunes nothing: the gate of its SGLang says no, or its layers call no"
-        " function of FlashInfer that is tuned.\n"
+        "SGLang chooses the backends. CUDA graphs are captured where the flags are followed by (graphs), and"
+        " only then a start asks for what it serves. Left: the buckets that it asks for under keys that its"
+        " own tuning leaves out; the warm's files have them."
+        f"\n\n{table(second, SECOND_COLUMNS)}\n{NOTES}"
     )
 
 
@@ -186,7 +188,8 @@ def table(rows: list[dict[str, Any]], more: tuple[str, ...] = ()) -> str:
     head = ["model", "class", "GPU", "flags", *COLUMNS, *more]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for one in rows:
-        told = [one["model"], one["architecture"], one.get("gpu", GPU).upper(), one["flags"]]
+        flags = f"{one['flags']}{' (graphs)' if one.get('graphs') else ''}"
+        told = [one["model"], one["architecture"], one.get("gpu", GPU).upper(), flags]
         if "missing" in one:
             told += [str(one["asked"]), str(len(one["missing"])), str(len(one["extra"]))]
             told += [str(one["files"]), str(one["contents"]), *(told_buckets(one) if more else ())]
