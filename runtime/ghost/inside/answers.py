@@ -45,14 +45,14 @@ ANSWERS: dict[str, Answer] = {
     "trtllm_get_valid_moe_configs": CONFIGS,
     "get_max_active_clusters": CLUSTERS,
 }
-# Attention modules with this suffix return a plan, and how many bytes of it are copied to the device.
-PLANNING = "_planabi2"
-PLAN = Answer(lambda *_: (None, 0), "the module is not there; its plan is assumed to be empty")
+# Attention modules return a plan; those with this suffix also how many bytes of it are copied to the device.
+PLANNING, EMPTY = "_planabi2", "the module is not there; its plan is assumed to be empty"
+PLAN, COUNTED = Answer(lambda *_: [], EMPTY), Answer(lambda *_: (None, 0), EMPTY)
 UNKNOWN = "the module is not there, so what its host code allocates and answers is not known"
 
 
 def answer_of(module: str, name: str) -> Answer | None:
     """Return the answer of a missing module's function, or None if none is known."""
-    if name == "plan" and module.endswith(PLANNING):
-        return PLAN
+    if name == "plan":
+        return COUNTED if module.endswith(PLANNING) else PLAN
     return ANSWERS.get(name)
