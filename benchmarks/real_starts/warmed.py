@@ -83,7 +83,7 @@ def row(name: str, server: Server, answers: Answers, work: Path) -> dict[str, An
     question = Question(server, flags, model.get("environment", {}), gpu_of(gpu), title=name)
     found = {"model": name, "gpu": gpu, "flags": own, "sglang": server.sglang, "commit": commit()}
     found |= {"architecture": shape["architectures"][0], "core": model.get("core", False)}
-    found["graphs"] = bool(model.get("graphs"))
+    found |= {"graphs": bool(model.get("graphs")), "environment": model.get("environment", {})}
     try:
         records = records_of(question, answers, lambda event: None)
         plan = plan_of(records, Whose(name, name, work / "cache"), 1)
@@ -188,7 +188,8 @@ def table(rows: list[dict[str, Any]], more: tuple[str, ...] = ()) -> str:
     head = ["model", "class", "GPU", "flags", *COLUMNS, *more]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for one in rows:
-        flags = f"{one['flags']}{' (graphs)' if one.get('graphs') else ''}"
+        environment = "".join(f"{name}={value} " for name, value in one.get("environment", {}).items())
+        flags = f"{environment}{one['flags']}{' (graphs)' if one.get('graphs') else ''}"
         told = [one["model"], one["architecture"], one.get("gpu", GPU).upper(), flags]
         if "missing" in one:
             told += [str(one["asked"]), str(len(one["missing"])), str(len(one["extra"]))]

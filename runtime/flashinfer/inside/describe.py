@@ -99,7 +99,7 @@ class Description:
         self.unknown.append(f"{type(value).__module__}.{type(value).__qualname__}")
 
     def _tensor(self, tensor: Any) -> dict[str, Any]:
-        if tensor.layout is not _strided() or tensor.device.type not in ("cpu", "cuda"):
+        if str(tensor.layout) != "torch.strided" or tensor.device.type not in ("cpu", "cuda"):
             self.unknown.append(f"a {tensor.layout} tensor on {tensor.device.type}")
             return {"dtype": "uint8", "shape": [0], "stride": [1], "offset": 0, "storage": self._empty()}
         storage, size = tensor.untyped_storage(), tensor.element_size()
@@ -139,12 +139,6 @@ class Description:
             {"bytes": one["high"] - begin, "device": one["device"]}
             for one, begin in zip(self._storages, begins, strict=True)
         ]
-
-
-def _strided() -> Any:
-    import torch
-
-    return torch.strided
 
 
 def values_of(tensor: Any, dtype: str) -> list[int] | None:
