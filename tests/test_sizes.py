@@ -28,7 +28,7 @@ MOST_LINES = {
     "moe_configs": 850, "config_files": 375, "config_tuning": 589, "pins": 199, "forward": 907, "ghost":
     6560, "graphs": 400, "layers": 2200, "models": 1316, "decoder": 1240, "moe": 1160, "record": 800,
     "server": 2800, "sglang": 2763, "simulate": 1273, "start": 580, "__main__": 10, "asking": 705,
-    "cache": 3200, "cli": 1250, "commands": 3388, "compile": 1300,
+    "cache": 3200, "cli": 1250, "commands": 3386, "compile": 1300,
     "deployment": 2500, "errors": 50, "explain": 595, "export":
     436, "fleet": 1600, "keys": 900, "locks": 20, "log_lines": 200, "memory": 3438, "processes": 700,
     "reading": 106, "recorded": 600, "server_log": 1745, "servers": 1250, "ship": 5300,

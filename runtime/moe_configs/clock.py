@@ -58,7 +58,7 @@ class GraphClock:
 
     def _captured(self, name: Named) -> torch.cuda.CUDAGraph:
         with self._layer.under(name):
-            self._check(self._batch[0](), name)
+            self._check(self._batch[0]())
             graph = torch.cuda.CUDAGraph()
             self._stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._stream):
@@ -72,7 +72,7 @@ class GraphClock:
         graph.replay()
         return graph
 
-    def _check(self, answer: torch.Tensor, name: Named) -> None:
+    def _check(self, answer: torch.Tensor) -> None:
         """Refuse a choice whose output differs from that of the server's own configuration."""
         if self._right is None:
             with self._layer.under(PRESENT):

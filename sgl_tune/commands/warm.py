@@ -109,7 +109,7 @@ def _warm_everything(
 
     server = asked.needed("--everything compiles what a server's own start loads")
     if wishes.dry_run:
-        show_root(asked, server, wanted, wishes.here, out)
+        show_root(asked, server, wishes.here, out)
     fill_root(asked, server, wanted, wishes, out, format is EnvironmentFormat.kubernetes)
 
 

@@ -47,7 +47,7 @@ def fill_root(
         goal = goal_of(one, plan, asked.command)
         toolkit = toolkit_of(goal)
         with ending(out.error), _kept():
-            built = compile_all(goal, wanted, toolkit, out)
+            built = compile_all(goal, toolkit, out)
             if wanted.compiles_only:
                 ranks = [record.asked.rank for record in plan.records]
                 baked = bake(one, ranks, goal, toolkit, out)
@@ -64,9 +64,7 @@ def fill_root(
     raise Ended(max(plan.exit_code if tunes else 0, int(missed), filled.exit_code))
 
 
-def show_root(
-    asked: ByServer, server: Server, wanted: Wanted, here: tuple[Gpu, ...], out: Output
-) -> NoReturn:
+def show_root(asked: ByServer, server: Server, here: tuple[Gpu, ...], out: Output) -> NoReturn:
     """Print what `warm --everything` would do: the plan of the tactics, and the modules to compile."""
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(here)))

@@ -87,7 +87,7 @@ def toolkit_of(goal: Goal) -> Toolkit:
     return find_toolkit(environ)
 
 
-def compile_all(goal: Goal, wanted: Wanted, toolkit: Toolkit, out: Output) -> list[Built]:
+def compile_all(goal: Goal, toolkit: Toolkit, out: Output) -> list[Built]:
     """Compile the modules, before the steps that load them."""
     goal.cache_dir.mkdir(parents=True, exist_ok=True)
     with scratch() as private:

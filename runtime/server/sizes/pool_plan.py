@@ -85,11 +85,11 @@ def plan_pool(
     most = runtime.cache.max_tokens
     tokens = tokens if most is None else min(tokens, most)
     plan = plan_tokens(tokens, model, parallel, runtime, states)
-    _check_windows(plan, model, runtime, layers)
+    _check_windows(plan, model, layers)
     return plan
 
 
-def _check_windows(plan: PoolPlan, model: ModelConfig, runtime: RuntimeConfig, layers: Sequence[int]) -> None:
+def _check_windows(plan: PoolPlan, model: ModelConfig, layers: Sequence[int]) -> None:
     """Refuse too small a pool for windows: see srt/model_executor/pool_configurator.py."""
     if not sliding_layers(model, layers):
         return
