@@ -85,6 +85,7 @@ def test_calling_a_function_that_is_not_there_names_it(tmp_path: Path, events: E
 
 def test_an_answer_that_had_to_be_given_is_named(events: Events) -> None:
     runner = modules.Stub("fused").init("bf16")
+    assert type(runner).__name__ == "Module"  # a key of FlashInfer's holds it
     assert runner.get_tactic_num() == TACTICS
     assert [one["name"] for one in events("inexact")] == ["fused.init", "fused.init.get_tactic_num"]
 

@@ -55,6 +55,9 @@ class Stub:
         return True
 
 
+Stub.__name__ = "Module"  # tvm-ffi's class, whose name FlashInfer writes into the keys of tactics
+
+
 class Missing:
     """Stands for a function of a missing compiled module."""
 
