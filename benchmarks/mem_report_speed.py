@@ -1,63 +1,95 @@
-"""How long a prediction takes and how much memory it needs, each as a process of its own.
+"""What answers of mem-report cost: CPU seconds of the command and all its processes, and memory.
 
-PYTHONPATH=. python benchmarks/mem_report_speed.py
+PYTHONPATH=. python benchmarks/mem_report_speed.py SERVER... [--case Llama]
+
+Each server is a Python or a venv with SGLang. A first call builds what all calls share (libraries, bytecode,
+Triton's kernels) and is not counted. Equal layers are folded (--fast) unless said. `further` is what a second
+start adds in the same call.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import statistics
+import shutil
 import subprocess
 import sys
-import time
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from benchmarks.record import write_record
 
-ROUNDS = 3
-GLM = ("--model", "zai-org/GLM-5.1-FP8", "--tp", "8", "--gpu", "b200", "--mem-fraction-static", "0.9")
 CASES = {
-    "GLM-5.1-FP8 tp 8 dp 8, B200": (*GLM, "--dp", "8", "--enable-dp-attention"),
-    "the same, and the LM head in the dummy run": (
-        *GLM,
-        "--dp",
-        "8",
-        "--enable-dp-attention",
-        "--what-if",
-        "lm-head-in-autotune",
-    ),
-    "GLM-5.1-FP8 tp 8, B200": GLM,
-    "Qwen3-30B-A3B, H200": ("--model", "Qwen/Qwen3-30B-A3B", "--gpu", "h200"),
-    "gpt-oss-120b, B200": ("--model", "openai/gpt-oss-120b", "--gpu", "b200"),
-    "Llama-3.1-70B tp 8, H100": ("--model", "meta-llama/Llama-3.1-70B", "--tp", "8", "--gpu", "h100"),
-    "Llama-3.1-70B, a sweep of 15": (
-        *("--model", "meta-llama/Llama-3.1-70B", "--tp", "8", "--gpu", "h100"),
-        *("--sweep", "mem-fraction-static=0.80:0.94:0.01"),
+    "Llama-3.1-8B, H200": ("--model", "meta-llama/Llama-3.1-8B-Instruct", "--gpu", "h200"),
+    "GLM-5.1-FP8 tp 8 dp 8, B200": (
+        *("--model", "zai-org/GLM-5.1-FP8", "--tp", "8", "--dp", "8", "--enable-dp-attention"),
+        *("--gpu", "b200", "--mem-fraction-static", "0.9"),
     ),
 }
+WHAT_IF = ("--what-if", "mem-fraction-static=0.8")
 
 
-def measure(arguments: tuple[str, ...]) -> tuple[float, float, str]:
-    """Seconds, MiB of the largest process, and the verdict."""
-    command = [sys.executable, "-m", "sgl_tune.cli.app", "mem-report", *arguments, "--format", "json"]
-    started = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert child.stdout is not None
-    answer = json.loads(child.stdout.read())
-    _, _, usage = os.wait4(child.pid, 0)
-    return time.perf_counter() - started, usage.ru_maxrss / 1024, answer["verdict"]
+class Caller:
+    """Calls mem-report with a cache of its own."""
+
+    def __init__(self, folder: Path, server: str) -> None:
+        self._folder, self._server = folder, server
+
+    def cpu(self, *arguments: str) -> float:
+        """Return the CPU seconds of one call."""
+        command = [sys.executable, "-m", "sgl_tune.cli.app", "mem-report", *self._options(), *arguments]
+        environment = {**os.environ, "XDG_CACHE_HOME": str(self._folder)}
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+        _, _, usage = os.wait4(child.pid, 0)
+        return round(usage.ru_utime + usage.ru_stime, 2)
+
+    def _options(self) -> list[str]:
+        whom = ["--server", self._server]
+        return whom if self._server == "core" else [*whom, "--record", str(self._folder / "record.json")]
+
+    def cost(self) -> dict[str, Any]:
+        """Return what the last recorded start says of itself."""
+        record = json.loads((self._folder / "record.json").read_text())
+        told = {"sglang": record["asked"]["versions"]["sglang"], "ending": record["ending"]["how"]}
+        return {**told, "start": record["cost"]["cpu"], "mib": record["cost"]["rss"] >> 20}
+
+    def forget(self) -> None:
+        shutil.rmtree(self._folder / "sgl-tune" / "records", ignore_errors=True)
+
+
+def measure(caller: Caller, arguments: tuple[str, ...]) -> dict[str, Any]:
+    caller.cpu(*arguments)
+    caller.forget()
+    plain = caller.cpu(*arguments)
+    arguments = (*arguments, "--fast")
+    first = caller.cpu(*arguments)
+    row = {"first, not folded": plain, "first": first, "kept": caller.cpu(*arguments), **caller.cost()}
+    caller.forget()
+    row["further"] = round(caller.cpu(*arguments, *WHAT_IF) - first, 2)
+    caller.forget()
+    return {**row, "fit": caller.cpu(*arguments, "--fit")}
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("servers", nargs="*")
+    parser.add_argument("--case", default="", help="the beginning of a case's name")
+    asked = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    print(f"{'':<46}{'seconds':>9}{'MiB':>6}")
     for name, arguments in CASES.items():
-        rounds = [measure(arguments) for _ in range(ROUNDS)]
-        seconds, mib = statistics.median(r[0] for r in rounds), max(r[1] for r in rounds)
-        rows.append({"case": name, "arguments": arguments, "seconds": [r[0] for r in rounds], "mib": mib})
-        print(f"{name:<46}{seconds:>9.1f}{mib:>6.0f}  {rounds[0][2]}")
-    write_record("mem_report_speed", {"rounds": ROUNDS, "rows": rows})
+        if not name.startswith(asked.case):
+            continue
+        for server in asked.servers:
+            with tempfile.TemporaryDirectory(prefix="mem-report-speed-") as folder:
+                row = measure(Caller(Path(folder), server), arguments)
+            rows.append({"case": name, "arguments": arguments, **row})
+            print(rows[-1], flush=True)
+        with tempfile.TemporaryDirectory(prefix="mem-report-speed-") as folder:
+            caller = Caller(Path(folder), "core")
+            rows.append({"case": name, "sglang": "the runtime core", "first": caller.cpu(*arguments)})
+    write_record("mem_report_speed", {"rows": rows})
 
 
 if __name__ == "__main__":
