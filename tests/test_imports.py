@@ -68,7 +68,7 @@ SGL_TUNE = {
     "deployment": "toml server models flashinfer sglang errors units record reading cli servers",
     "cache": "server flashinfer sgl_tune errors locks units record reading deployment",
     "config_files": "record errors reading writing",
-    "stores": "flashinfer sglang errors locks units reading cli deployment cache config_files",
+    "stores": "record flashinfer sglang errors locks units reading cli deployment cache config_files",
     "keys": "server flashinfer errors units deployment cache",
     "asking": "record ghost baking sglang errors processes units reading writing cli servers deployment",
     "recorded": "record ghost sglang errors units reading servers deployment cache asking",

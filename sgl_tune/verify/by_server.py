@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -14,6 +15,7 @@ from sgl_tune.errors import CheckFailed
 from sgl_tune.recorded.asked import Asked
 from sgl_tune.recorded.caches import Reading, RecordedCache, files_of, readings_of
 from sgl_tune.recorded.plan import RecordedPlan
+from sgl_tune.stores.compiles import Compiles, compiles
 from sgl_tune.units import count
 from sgl_tune.verify.check import check
 from sgl_tune.verify.entries import entry_name, some
@@ -25,7 +27,8 @@ from sgl_tune.verify.findings import Finding, Severity, finding
 
 @dataclass(frozen=True)
 class Served:
-    """The answer of a server's own start. `plan`: None if the server does not start; then `ends` says why."""
+    """The answer of a server's own start. `plan`: None if the server does not start; then `ends` says why.
+    `compiles`: what it compiles."""
 
     name: str
     versions: Mapping[str, str]
@@ -33,6 +36,7 @@ class Served:
     readings: tuple[Reading, ...]
     checked: tuple[Checked, ...]
     ends: CheckFailed | None = None
+    compiles: Compiles | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -47,13 +51,14 @@ class Served:
         who = f"SGLang {self.versions.get('sglang')} was asked: its own start"
         if self.ends is not None:
             return f"{who} fails"
+        compiles = f"; {self.compiles.says}" if self.compiles else ""
         if self.is_idle:
-            return f"{who} tunes nothing"
+            return f"{who} tunes nothing{compiles}"
         ranks = [str(one.rank) for one in self.readings if one.profiled]
         what = f"would measure tactics (rank {', '.join(ranks)})" if ranks else "measured nothing"
         doubt = f"; not exact: {self.inexact[0].name}" if self.inexact else ""
         more = f" and {count(len(self.inexact) - 1, 'reason')} more" if len(self.inexact) > 1 else ""
-        return f"{who} read the files and {what}{doubt}{more}"
+        return f"{who} read the files and {what}{doubt}{more}{compiles}"
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -67,6 +72,7 @@ class Served:
             "exact": self.plan is not None and self.plan.exact,
             "inexact": [asdict(one) for one in self.inexact],
             "ends": self.ends.message if self.ends else None,
+            "compiles": self.compiles.to_json() if self.compiles else None,
         }
 
     def _findings(self) -> Iterator[Finding]:
@@ -111,7 +117,9 @@ def served(asked: Asked, target: Target) -> Served:
         expected = expected_of_record(cache)
         there = _caches_in(root / cache.folder, root)
         checked.append(check(there or expected.empty_cache(root), plan.sglang, True, [expected]))
-    return Served(name, versions, plan, readings_of(plan.records, reading.handed), tuple(checked))
+    kernels = compiles(plan.records, root, {**os.environ, **asked.question.environment})
+    readings = readings_of(plan.records, reading.handed)
+    return Served(name, versions, plan, readings, tuple(checked), compiles=kernels)
 
 
 def _caches(root: Path, records: Sequence[Record]) -> Iterator[Cache]:
