@@ -24,12 +24,14 @@ from sgl_tune.compile.everything import (
 )
 from sgl_tune.compile.goal import Goal, Modules, goal_of
 from sgl_tune.deployment.versions import Gpu
-from sgl_tune.errors import Ended
+from sgl_tune.errors import Ended, UsageError
 from sgl_tune.processes.interruption import Interruption, ending
 from sgl_tune.recorded.asked import asking
 from sgl_tune.recorded.plan import RecordedPlan
+from sgl_tune.servers.installed import libraries_of
 from sgl_tune.servers.server import Server
 from sgl_tune.stores.places import export_lines, kubernetes_lines
+from sgl_tune.verify.environment import Target
 from sgl_tune.warm.plan_page import show_recorded
 from sgl_tune.warm.result import Warmed
 from sgl_tune.warm.result_page import show_warmed
@@ -39,16 +41,18 @@ def fill_root(
     asked: ByServer, server: Server, wanted: Wanted, wishes: Wishes, out: Output, for_kubernetes: bool
 ) -> NoReturn:
     """Do all of `warm --everything` and end the command with its exit code."""
+    if wishes.target is not None:
+        _check_target(wishes.target, server)
     warmed: Warmed | None = None
     baked: Baked | None = None
-    tunes = not wanted.compiles_only
+    tunes = not wanted.compiles_only and bool(wishes.here)
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(wishes.here)))
         goal = goal_of(one, plan, asked.command)
         toolkit = toolkit_of(goal)
         with ending(out.error), _kept():
             built = compile_all(goal, toolkit, out)
-            if wanted.compiles_only:
+            if not tunes:
                 ranks = [record.asked.rank for record in plan.records]
                 baked = bake(one, ranks, goal, toolkit, out)
     with ending(out.error), _kept():
@@ -60,8 +64,20 @@ def fill_root(
         filled = finish(goal, wanted, built, baked, wishes.here, out)
     lines = kubernetes_lines if for_kubernetes else export_lines
     out.result(_json(plan, warmed, filled), lambda: _show(out, warmed, filled), lines(filled.environment))
-    missed = warmed is not None and not warmed.is_good
+    missed = not warmed.is_good if warmed is not None else goal.tunes and not wanted.compiles_only
     raise Ended(max(plan.exit_code if tunes else 0, int(missed), filled.exit_code))
+
+
+def _check_target(target: Target, server: Server) -> None:
+    """Refuse a server that differs from the target's where the keys of its stores would differ."""
+    target.check_server(server.python, server.flashinfer)
+    here = {**libraries_of(server.folders, server.python_version), "sglang": server.sglang}
+    for name, wanted in {**target.libraries, "sglang": target.sglang or server.sglang}.items():
+        if here.get(name) != wanted:
+            raise UsageError(
+                f"{target.origin} has {name} {wanted}, and {server.python} has {here.get(name, 'none')}",
+                "compile in the target's own image, or name a server like its with --server",
+            )
 
 
 def show_root(asked: ByServer, server: Server, here: tuple[Gpu, ...], out: Output) -> NoReturn:

@@ -107,7 +107,7 @@ def finish(
             failed = why_not = error.message
             out.error(f"{goal.name}: {error.message}", error.remedy)
     environment = _made_right(goal, out)
-    left = () if started else tuple(_left(goal, wanted, baked, why_not))
+    left = () if started else tuple(_left(goal, baked, why_not))
     unknown = goal.modules.unknown
     return Filled(goal.cache_dir, tuple(built), baked, unknown, started, failed, left, environment)
 
@@ -122,8 +122,8 @@ def _made_right(goal: Goal, out: Output) -> dict[str, str]:
     return variables(goal.sglang, str(root.absolute()), done.stores(stored))[0]
 
 
-def _left(goal: Goal, wanted: Wanted, baked: Baked | None, why_not: str | None) -> Iterator[str]:
-    if wanted.compiles_only and goal.tunes:
+def _left(goal: Goal, baked: Baked | None, why_not: str | None) -> Iterator[str]:
+    if baked is not None and goal.tunes:
         yield "tactics, which need a GPU"
     if baked is None:
         yield f"what its own start compiles beside, SGLang's kernels, Triton's, tvm-ffi's bridge: {why_not}"

@@ -112,14 +112,26 @@ def _files(folder: Path, name: str) -> Iterator[str]:
 
 
 def installed_libraries() -> dict[str, str]:
-    """Return the versions of Python and of the libraries whose stores name their version."""
+    """Return the versions of Python and of the libraries whose stores name their version, and $CXX."""
     from importlib import metadata
 
-    found = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    found = {"python": f"{sys.version_info.major}.{sys.version_info.minor}", **_cxx()}
     for name, distribution in _COMPILERS.items():
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(distribution)
     return found
+
+
+def libraries_of(folders: Sequence[Path], python: str) -> dict[str, str]:
+    """Return the same of the environment with these package folders and this Python."""
+    packages = packages_in(folders)
+    there = {name: packages[dist].version for name, dist in _COMPILERS.items() if dist in packages}
+    return {"python": python, **_cxx(), **there}
+
+
+def _cxx() -> dict[str, str]:
+    """Return the C++ compiler as it is named here, which Inductor's keys hold."""
+    return {"cxx": os.environ["CXX"]} if os.environ.get("CXX") else {}
 
 
 def torch_version() -> str | None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runtime.ghost.inside import stream
 from runtime.ghost.inside.stream import say
 
 _LONGEST = 600
@@ -100,6 +101,7 @@ def finish() -> None:
 def _begin_child(told: int) -> None:
     global _is_child, _told
     _is_child, _told = True, told
+    stream.close()  # a long line of the start and one of a child could mix
     _running.clear()
     for name in _OURS:
         os.environ.pop(name, None)
