@@ -31,9 +31,10 @@ def install(peers: Peers) -> None:
 
     opened: set[int] = set()
     for name in NAMES:
-        for module in (dist, c10d):
-            if function := getattr(module, name, None):
-                setattr(module, name, _told(function, opened, peers))
+        if function := getattr(c10d, name, None):
+            told = _told(function, opened, peers)  # one for both: P2POp compares it
+            for module in (dist, c10d):
+                setattr(module, name, told)
 
 
 def _told(function: Callable[..., Any], opened: set[int], peers: Peers) -> Callable[..., Any]:
