@@ -227,6 +227,8 @@ class ServerProcess:
         finally:
             if keeper:
                 keeper.stop()
+            if leader:
+                kill_group(leader)  # of an interrupted start: what it compiles would go on
 
     def _next(self) -> Event:
         line = self._stream.readline(LONGEST_LINE)

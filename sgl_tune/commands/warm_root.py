@@ -23,6 +23,7 @@ from sgl_tune.compile.everything import (
     toolkit_of,
 )
 from sgl_tune.compile.goal import Goal, Modules, goal_of
+from sgl_tune.compile.toolkit import Toolkit
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.processes.interruption import Interruption, ending
@@ -50,6 +51,7 @@ def fill_root(
         plan = one.plan(max(1, len(wishes.here)))
         goal = goal_of(one, plan, asked.command)
         toolkit = toolkit_of(goal)
+        _check_toolkit(toolkit, server)
         with ending(out.error), _kept():
             built = compile_all(goal, toolkit, out)
             if not tunes:
@@ -78,6 +80,14 @@ def _check_target(target: Target, server: Server) -> None:
                 f"{target.origin} has {name} {wanted}, and {server.python} has {here.get(name, 'none')}",
                 "compile in the target's own image, or name a server like its with --server",
             )
+
+
+def _check_toolkit(toolkit: Toolkit, server: Server) -> None:
+    if toolkit.release.partition(".")[0] != str(server.cuda):
+        raise UsageError(
+            f"the toolkit in {toolkit.home} has CUDA {toolkit.release}, the server's torch of {server.cuda}",
+            f"set CUDA_HOME to a toolkit of CUDA {server.cuda}",
+        )
 
 
 def show_root(asked: ByServer, server: Server, here: tuple[Gpu, ...], out: Output) -> NoReturn:

@@ -12,6 +12,7 @@ from runtime.baking.baking import COMPILERS, Baking
 from runtime.record.events import Event
 from sgl_tune.cli.out import Output, ProgressLine
 from sgl_tune.cli.table import columns_of
+from sgl_tune.compile.build import cause
 from sgl_tune.compile.goal import Goal
 from sgl_tune.compile.modules import usual_jobs
 from sgl_tune.compile.toolkit import Toolkit
@@ -54,8 +55,8 @@ class _Listener:
 
     def __call__(self, event: Event) -> None:
         if event["event"] == "baked":
-            told = {name: event[name] for name in ("store", "name", "seconds", "why")}
-            self.kernels.append(Kernel(**told))
+            why = cause(event["why"].encode().splitlines()) if event["why"] else ""
+            self.kernels.append(Kernel(event["store"], event["name"], event["seconds"], why))
             self.progress.advance(1, event["name"].rpartition(".")[2])
         else:
             self.progress.advance(0)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,7 +89,7 @@ class _Ninja:
         if code == 0:
             state: State = "built" if self.steps else "there"
             return Built(self.task.name, state, took if self.steps else 0.0, self.steps)
-        return Built(self.task.name, "failed", took, self.done, _cause(self.said))
+        return Built(self.task.name, "failed", took, self.done, cause(self.said))
 
 
 class _Yard:
@@ -221,7 +221,7 @@ def _signal(pid: int, number: int) -> None:
 _ERROR = re.compile(r"\b(fatal error|error|undefined reference|cannot find|Killed|No space left)\b")
 
 
-def _cause(said: Sequence[bytes]) -> str:
+def cause(said: Iterable[bytes]) -> str:
     """Return the first line that names an error, except command lines, which may contain the word too."""
     lines = [line.decode(errors="replace").strip() for line in said]
     told = [line for line in lines if line and not line.startswith("[") and len(line) < 2000]

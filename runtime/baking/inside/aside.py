@@ -19,7 +19,7 @@ from typing import Any
 from runtime.ghost.inside import stream
 from runtime.ghost.inside.stream import say
 
-_LONGEST = 600
+_LONGEST = 16_000
 _OURS = ("LD_PRELOAD", "LD_LIBRARY_PATH")  # the ghost's libraries: a compiler needs none of them
 
 
