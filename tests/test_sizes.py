@@ -27,7 +27,7 @@ MOST_LINES = {
     "__init__": 15, "autotune": 2300, "devices": 650, "flashinfer": 1116, "folding": 536, "baking": 600,
     "moe_configs": 850, "config_files": 375, "config_tuning": 589, "pins": 199, "forward": 907, "ghost":
     6560, "graphs": 400, "layers": 2200, "models": 1316, "decoder": 1240, "moe": 1160, "record": 800,
-    "server": 2800, "sglang": 2763, "simulate": 1273, "start": 580, "__main__": 10, "asking": 705,
+    "server": 2800, "sglang": 2764, "simulate": 1273, "start": 580, "__main__": 10, "asking": 705,
     "cache": 3200, "cli": 1250, "commands": 3386, "compile": 1300,
     "deployment": 2500, "errors": 50, "explain": 595, "export":
     436, "fleet": 1600, "keys": 900, "locks": 20, "log_lines": 200, "memory": 3438, "processes": 700,
