@@ -130,7 +130,8 @@ class Answers(ExitStack):
 
         server, gpu = question.server, question.gpu
         variables = tuple(sorted(command.environment.items()))
-        key = (server.python, gpu.key, question.total_bytes, command.remote_code, variables, baking is None)
+        root = baking.root if baking else None
+        key = (server.python, gpu.key, question.total_bytes, command.remote_code, variables, root)
         if key not in self._askers:
             asked = Asked(
                 server.python,

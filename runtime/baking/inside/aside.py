@@ -128,8 +128,8 @@ def _reap() -> None:
     ready, _, _ = select.select(list(_running), [], [])
     for descriptor in ready:
         child = _running.pop(descriptor)
-        raw = os.read(descriptor, 1 << 16)
-        os.close(descriptor)
+        with os.fdopen(descriptor, "rb") as told:
+            raw = told.read()
         _, status, used = os.wait4(child.pid, 0)
         why = json.loads(raw) if raw else f"its process ended with {os.waitstatus_to_exitcode(status)}"
         seconds = round(used.ru_utime + used.ru_stime, 3)

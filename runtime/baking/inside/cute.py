@@ -23,7 +23,6 @@ def _compiler(module: Any) -> None:
 @after("flashinfer.jit.cute_dsl_core", first=True)
 def _flashinfer(module: Any) -> None:
     _own["spec"] = module.JitSpecCuteDsl
-    _own["build"] = module.JitSpecCuteDsl.build_and_load
 
 
 def wrap() -> None:
