@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 43_215
+MOST_LINES_OF_ALL_TESTS = 43_232
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -31,7 +31,7 @@ MOST_LINES = {
     "cache": 3200, "cli": 1250, "commands": 3386, "compile": 1300,
     "deployment": 2500, "errors": 50, "explain": 595, "export":
     436, "fleet": 1600, "keys": 900, "locks": 20, "log_lines": 200, "memory": 3438, "processes": 700,
-    "reading": 106, "recorded": 600, "server_log": 1745, "servers": 1262, "ship": 5300,
+    "reading": 106, "recorded": 600, "server_log": 1745, "servers": 1262, "ship": 5320,
     "start_report": 1323, "stores": 2900, "units": 80, "verify": 2905, "warm": 2195, "web_page": 38,
     "writing": 125,
 }  # fmt: skip

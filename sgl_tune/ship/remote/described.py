@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -75,6 +76,26 @@ def _labels(manifest: BundleManifest) -> dict[str, str]:
         "sgl-tune.tactics": str(sum(cache.entries for cache in manifest.caches)),
         **{f"sgl-tune.items.{store.store}": str(store.items) for store in manifest.stores},
         "sgl-tune.at": manifest.at,
+        **_of_kernels(manifest),
+    }
+
+
+def _of_kernels(manifest: BundleManifest) -> dict[str, str]:
+    """Return the labels by which MCV, GKM and KServe list an image of Triton's kernels."""
+    store = next((one for one in manifest.stores if one.store == "triton"), None)
+    if store is None:
+        return {}
+    archs = [arch.removeprefix("sm") for arch in store.archs]
+    targets = [{"backend": "cuda", "arch": arch, "warp_size": 32} for arch in archs]
+    told = {"entry-count": store.items, "cache-size-bytes": store.bytes, "summary": {"targets": targets}}
+    texts = {name: json.dumps(value) for name, value in told.items()}
+    return {
+        **{f"cache.triton.image/{name}": text for name, text in texts.items()},
+        **{f"model.cache.image/{name}": text for name, text in texts.items()},
+        "model.cache.image/type": "triton",
+        "io.kserve.km/framework": "sglang",
+        "io.kserve.km/cache-type": "triton",
+        "io.kserve.km/cache-root-env": f"SGLANG_CACHE_DIR={manifest.at}",
     }
 
 
