@@ -192,8 +192,8 @@ def test_the_image_is_built_from_what_was_pushed(
         shutil.copytree(pushed / "caches", caches)
     for step in docker_steps(EXAMPLES / "Dockerfile"):
         places = {"/caches": caches, "/run/docker": bench.docker}
-        if step.script.startswith("pip install"):
-            continue  # the wheel's own test installs it
+        if step.script.startswith(("pip install", "sgl-tune warm --everything")):
+            continue  # the wheel's own test installs it; no server is here to compile for
         script = step.script.replace("sgl-tune warm", "sgl-tune warm --dry-run")
         given = {"WARM": warm} if "WARM" in step.env else {}
         said = bench.run(step._replace(script=script), bench.config, places, **given)
