@@ -84,11 +84,10 @@ def bake(asked: Asked, ranks: Sequence[int], goal: Goal, toolkit: Toolkit, out: 
 def show_baked(out: Output, baked: Baked) -> None:
     kernels = count(len(baked.kernels), "kernel")
     out.line(f"{kernels} of its start compiled, on a simulated GPU", style="bold")
-    seconds = Counter[str]()
+    seconds: dict[str, list[float]] = {}
     for one in baked.kernels:
-        seconds[one.store] += one.seconds  # type: ignore[assignment]
-    numbers = Counter(one.store for one in baked.kernels)
-    out.table(_COLUMNS, [(store, numbers[store], f"{spent:.0f}") for store, spent in seconds.items()])
+        seconds.setdefault(one.store, []).append(one.seconds)
+    out.table(_COLUMNS, [(store, len(spent), f"{sum(spent):.0f}") for store, spent in seconds.items()])
     for why, times in Counter(one.why for one in baked.failed).most_common(_SHOWN):
         out.line(f"not compiled: {count(times, 'kernel')}: {why}", "red", indent=2)
     if baked.ended is not None:
