@@ -162,7 +162,7 @@ class Bench:
                     self.tuner,
                     runner,
                     self._tensors,
-                    candidate.tactic,
+                    tactic,
                     ask.config,
                     self._batches,
                     **ask.kwargs,
