@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from sgl_tune.cache.folder import Folder
 from sgl_tune.cache.layouts import is_private
 from sgl_tune.reading import DEEPEST, is_deeper
-from sgl_tune.stores.item import Size
+from sgl_tune.stores.item import Item, Size, unread
 
 DEEPEST_FOLDER = 12
 _MOST_NAMED = 3
@@ -21,6 +21,10 @@ class Listing(NamedTuple):
     files: dict[str, os.stat_result]
     folders: list[str]
     odd: list[str]
+
+    def only(self, *names: str) -> Listing:
+        """Return these files alone."""
+        return Listing({name: self.files[name] for name in names}, [], [])
 
     @property
     def size(self) -> Size:
@@ -66,6 +70,23 @@ def entered(folder: Folder, name: str) -> Iterator[Folder]:
         yield below
     finally:
         below.close()
+
+
+def each(
+    folder: Folder,
+    names: Iterable[str],
+    store: str,
+    read: Callable[[Folder, str], Iterator[Item]],
+    above: str = "",
+) -> Iterator[Item]:
+    """Yield the items that `read` finds in each of these folders, given the opened folder and its path in
+    the store. A folder that cannot be read is an item of its own. `above`: the path of `folder`."""
+    for name in names:
+        try:
+            with entered(folder, name) as below:
+                yield from read(below, f"{above}{name}")
+        except OSError as error:
+            yield unread(store, f"{above}{name}", folder.path / name, error)
 
 
 def listed(folder: Folder, name: str) -> Listing:

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from sgl_tune.cache.folder import Folder
-from sgl_tune.stores.item import Fault, Item, Setting, unread
-from sgl_tune.stores.walk import Listing, entered, listed, listing
+from sgl_tune.stores.item import Fault, Item, Setting
+from sgl_tune.stores.walk import Listing, each, listing
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 OBJECT = re.compile(r"([0-9a-f]{64})\.o")
@@ -20,29 +21,25 @@ class CuteDsl:
     store = "cute-dsl"
 
     def is_one(self, folder: Folder, found: Listing) -> bool:
-        return folder.path.name in ("cute_aot", "flash_attention_cute_dsl_cache") or any(
-            _holds_objects(folder, name) for name in found.folders if _FINGERPRINT.fullmatch(name)
-        )
+        if folder.path.name in ("cute_aot", "flash_attention_cute_dsl_cache"):
+            return True
+        names = filter(_FINGERPRINT.fullmatch, found.folders)
+        items = each(folder, names, self.store, partial(self._below, Setting("", looks=False), 1))
+        return any(OBJECT.fullmatch(item.path.name) for item in items)
 
     def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
-        for name in listing(folder).folders:
-            if _FINGERPRINT.fullmatch(name):
-                yield from self._below(folder, name, name, setting, _DEEPEST)
+        names = filter(_FINGERPRINT.fullmatch, listing(folder).folders)
+        return each(folder, names, self.store, partial(self._below, setting, _DEEPEST))
 
-    def _below(self, parent: Folder, name: str, path: str, setting: Setting, depth: int) -> Iterator[Item]:
-        try:
-            with entered(parent, name) as folder:
-                found = listing(folder)
-                for file in sorted(found.files):
-                    if OBJECT.fullmatch(file):
-                        yield self._object(folder, file, f"{path}/{file}", found, setting)
-                for below in found.folders if depth else ():
-                    yield from self._below(folder, below, f"{path}/{below}", setting, depth - 1)
-        except OSError as error:
-            yield unread(self.store, path, parent.path / name, error)
+    def _below(self, setting: Setting, depth: int, folder: Folder, path: str) -> Iterator[Item]:
+        found = listing(folder)
+        for file in sorted(filter(OBJECT.fullmatch, found.files)):
+            yield self._object(folder, file, f"{path}/{file}", found, setting)
+        below = partial(self._below, setting, depth - 1)
+        yield from each(folder, found.folders if depth else (), self.store, below, f"{path}/")
 
     def _object(self, folder: Folder, file: str, name: str, found: Listing, setting: Setting) -> Item:
-        size = Listing({file: found.files[file]}, [], []).size
+        size = found.only(file).size
         faults = []
         if not size.bytes and not setting.writable:
             says = "it is empty, and cannot be removed in a read-only place"
@@ -55,13 +52,3 @@ class CuteDsl:
             )
             faults.append(Fault("kills", says))
         return Item(self.store, name, folder.path / file, size, faults=tuple(faults))
-
-
-def _holds_objects(folder: Folder, name: str) -> bool:
-    try:
-        with entered(folder, name) as below:
-            found = listing(below)
-            inner = [file for one in found.folders[:4] for file in listed(below, one).files]
-            return any(OBJECT.fullmatch(file) for file in (*found.files, *inner))
-    except OSError:
-        return False

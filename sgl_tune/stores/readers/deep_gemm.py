@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 from sgl_tune.cache.folder import Folder
 from sgl_tune.stores.elf import arch_of
-from sgl_tune.stores.item import Fault, Item, Setting, unread
-from sgl_tune.stores.walk import Listing, below_size, entered, listed, listing
+from sgl_tune.stores.item import Fault, Item, Setting
+from sgl_tune.stores.walk import Listing, below_size, each, entered, listed, listing
 
 _FOLDER = "cache"
 _KERNEL = re.compile(r"kernel\.(.+)\.([0-9a-f]{8,64})")
@@ -26,23 +27,15 @@ class DeepGemm:
         )
 
     def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
-        try:
-            with entered(folder, _FOLDER) as cache:
-                for name in filter(_KERNEL.fullmatch, listing(cache).folders):
-                    yield self._kernel(cache, name)
-        except FileNotFoundError:
-            return
+        with suppress(FileNotFoundError), entered(folder, _FOLDER) as cache:
+            kernels = filter(_KERNEL.fullmatch, listing(cache).folders)
+            yield from each(cache, kernels, self.store, self._kernel, f"{_FOLDER}/")
 
-    def _kernel(self, cache: Folder, name: str) -> Item:
-        try:
-            with entered(cache, name) as below:
-                found = listing(below)
-                faults = tuple(_faults(found))
-                arch = None if faults else arch_of(below, _NEEDED[1])
-                size = below_size(below, found)
-                return Item(self.store, f"{_FOLDER}/{name}", below.path, size, arch=arch, faults=faults)
-        except OSError as error:
-            return unread(self.store, f"{_FOLDER}/{name}", cache.path / name, error)
+    def _kernel(self, folder: Folder, name: str) -> Iterator[Item]:
+        found = listing(folder)
+        faults = tuple(_faults(found))
+        arch = None if faults else arch_of(folder, _NEEDED[1])
+        yield Item(self.store, name, folder.path, below_size(folder, found), arch=arch, faults=faults)
 
 
 def _faults(found: Listing) -> Iterator[Fault]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from sgl_tune.cache.folder import Folder
 from sgl_tune.stores.elf import is_whole
-from sgl_tune.stores.item import Fault, Item, Setting, Size, unread
+from sgl_tune.stores.item import Fault, Item, Setting
 from sgl_tune.stores.ninja import Freshness
-from sgl_tune.stores.walk import Listing, below_size, entered, listed, listing, read_json
+from sgl_tune.stores.walk import Listing, below_size, each, entered, listed, listing, read_json
 
 MODULES = "cached_ops"
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+]*")
@@ -36,44 +37,29 @@ class FlashInferModules:
         return False
 
     def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
-        for version in filter(_VERSION.fullmatch, listing(folder).folders):
-            try:
-                with entered(folder, version) as below:
-                    yield from self._of_version(below, version, setting)
-            except OSError as error:
-                yield unread(self.store, version, folder.path / version, error)
+        versions = filter(_VERSION.fullmatch, listing(folder).folders)
+        return each(folder, versions, self.store, partial(self._of_version, setting))
 
-    def _of_version(self, folder: Folder, version: str, setting: Setting) -> Iterator[Item]:
-        for arch in filter(_ARCH.fullmatch, listing(folder).folders):
-            try:
-                with entered(folder, arch) as target, entered(target, MODULES) as modules:
-                    yield from self._modules(modules, version, arch, setting)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                yield unread(self.store, f"{version}/{arch}", folder.path / arch, error)
+    def _of_version(self, setting: Setting, folder: Folder, version: str) -> Iterator[Item]:
+        archs = (name for name in listing(folder).folders if _ARCH.fullmatch(name))
+        return each(folder, archs, self.store, partial(self._of_arch, setting), f"{version}/")
 
-    def _modules(self, folder: Folder, version: str, arch: str, setting: Setting) -> Iterator[Item]:
-        freshness = Freshness()
-        for module in listing(folder).folders:
-            if module == _WORK:
-                continue
-            name = f"{version}/{arch}/{MODULES}/{module}"
-            versions = {"flashinfer": version}
-            try:
-                with entered(folder, module) as below:
-                    found = listing(below)
-                    size = below_size(below, found)
-                    versions |= _cute_version(below, module)
-                    faults = _faults(below, module, name, found, setting, freshness)
-                    yield Item(
-                        self.store, name, below.path, size, versions, f"sm{arch}", faults=tuple(faults)
-                    )
-            except OSError as error:
-                unread = Fault("unread", f"it cannot be looked into ({error.strerror})")
-                yield Item(
-                    self.store, name, folder.path / module, Size(), versions, f"sm{arch}", None, (unread,)
-                )
+    def _of_arch(self, setting: Setting, folder: Folder, name: str) -> Iterator[Item]:
+        if MODULES not in listing(folder).folders:
+            return
+        version, arch = name.split("/")
+        read = partial(_module, setting, Freshness())
+        with entered(folder, MODULES) as modules:
+            names = (one for one in listing(modules).folders if one != _WORK)
+            for item in each(modules, names, self.store, read, f"{name}/{MODULES}/"):
+                yield item._replace(versions={"flashinfer": version, **item.versions}, arch=f"sm{arch}")
+
+
+def _module(setting: Setting, freshness: Freshness, folder: Folder, name: str) -> Iterator[Item]:
+    found, module = listing(folder), name.rpartition("/")[2]
+    faults = tuple(_faults(folder, module, name, found, setting, freshness))
+    versions = _cute_version(folder, module)
+    yield Item("flashinfer-jit", name, folder.path, below_size(folder, found), versions, faults=faults)
 
 
 def _faults(

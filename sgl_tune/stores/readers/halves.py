@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from sgl_tune.cache.folder import Folder
 from sgl_tune.stores.elf import is_whole
-from sgl_tune.stores.item import Fault, Item, Setting, unread
-from sgl_tune.stores.walk import Listing, entered, listing
+from sgl_tune.stores.item import Fault, Item, Setting
+from sgl_tune.stores.walk import Listing, each, listing
 
 _HALF = re.compile(r"[0-9a-f]{64}\.so")
 _FOLDERS = (re.compile(r"\d+\.\d+\.\d+[\w.+]*"), re.compile(r"\d+"), re.compile(r"\w+"))
@@ -20,28 +20,20 @@ class HostHalves:
     store = "halves"
 
     def is_one(self, folder: Folder, found: Listing) -> bool:
-        there = (item for item in self._below(folder, found, ()) if _HALF.fullmatch(item.path.name))
-        return next(there, None) is not None
+        return any(_HALF.fullmatch(item.path.name) for item in self._below(folder, ""))
 
     def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
-        return self._below(folder, listing(folder), ())
+        return self._below(folder, "")
 
-    def _below(self, folder: Folder, found: Listing, above: Sequence[str]) -> Iterator[Item]:
-        if len(above) == len(_FOLDERS):
-            yield from self._halves(folder, found, above)
+    def _below(self, folder: Folder, path: str) -> Iterator[Item]:
+        parts, found = path.split("/") if path else [], listing(folder)
+        if len(parts) < len(_FOLDERS):
+            names = filter(_FOLDERS[len(parts)].fullmatch, found.folders)
+            yield from each(folder, names, self.store, self._below, f"{path}/" if path else "")
             return
-        for name in filter(_FOLDERS[len(above)].fullmatch, found.folders):
-            try:
-                with entered(folder, name) as below:
-                    yield from self._below(below, listing(below), (*above, name))
-            except OSError as error:
-                yield unread(self.store, "/".join((*above, name)), folder.path / name, error)
-
-    def _halves(self, folder: Folder, found: Listing, above: Sequence[str]) -> Iterator[Item]:
-        version, arch, _ = above
+        version, arch, _ = parts
         for file in sorted(filter(_HALF.fullmatch, found.files)):
-            size = Listing({file: found.files[file]}, [], []).size
+            size = found.only(file).size
             faults = () if is_whole(folder, file, size.bytes) else (_CUT,)
-            where = "/".join((*above, file))
-            versions = {"flashinfer": version}
+            where, versions = f"{path}/{file}", {"flashinfer": version}
             yield Item(self.store, where, folder.path / file, size, versions, f"sm{arch}", faults=faults)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from sgl_tune.cache.folder import Folder
-from sgl_tune.stores.item import Fault, Item, Setting, unread
+from sgl_tune.stores.item import Fault, Item, Setting
 from sgl_tune.stores.readers.triton import kernels
-from sgl_tune.stores.walk import Listing, below_size, entered, listing
+from sgl_tune.stores.walk import Listing, below_size, each, entered, listing
 
 _GRAPHS, _AUTOGRAD = "fxgraph", "aotautograd"
 _CODE = re.compile(r"[a-z0-9]{2}")
@@ -28,25 +29,21 @@ class Inductor:
         )
 
     def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
-        yield from self._below(folder, "", setting, 4)
+        return each(folder, listing(folder).folders, self.store, partial(self._below, setting, 4))
 
-    def _below(self, folder: Folder, prefix: str, setting: Setting, depth: int) -> Iterator[Item]:
+    def _below(self, setting: Setting, depth: int, folder: Folder, path: str) -> Iterator[Item]:
         """Yield the items, also below `torch_compile_cache`'s folders, each of which has both kinds."""
-        for name in listing(folder).folders:
-            inner = f"{prefix}{name}/"
-            at = setting._replace(place=f"{setting.place}/{name}")
-            try:
-                with entered(folder, name) as below:
-                    if name in (_GRAPHS, _AUTOGRAD):
-                        yield from self._graphs(below, inner)
-                    elif name in _TRITON:
-                        yield from self._triton(below, inner, at)
-                    elif _CODE.fullmatch(name):
-                        yield self._code(below, f"{prefix}{name}", setting)
-                    elif depth and name not in ("locks", "cache", "aoti"):
-                        yield from self._below(below, inner, at, depth - 1)
-            except OSError as error:
-                yield unread(self.store, f"{prefix}{name}", folder.path / name, error)
+        name = path.rpartition("/")[2]
+        if name in (_GRAPHS, _AUTOGRAD):
+            yield from self._graphs(folder, f"{path}/")
+        elif name in _TRITON:
+            at = setting._replace(place=f"{setting.place}/{path}")
+            yield from self._triton(folder, f"{path}/", at)
+        elif _CODE.fullmatch(name):
+            yield self._code(folder, path, setting)
+        elif depth and name not in ("locks", "cache", "aoti"):
+            below = partial(self._below, setting, depth - 1)
+            yield from each(folder, listing(folder).folders, self.store, below, f"{path}/")
 
     def _graphs(self, folder: Folder, prefix: str) -> Iterator[Item]:
         """Yield the graphs. `fxgraph` distributes its keys over folders of two letters."""

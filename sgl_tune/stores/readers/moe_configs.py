@@ -24,7 +24,7 @@ class MoeConfigs:
             found = listing(folder)
             for file in sorted(name for name in found.files if not name.endswith(BESIDE)):
                 parts = [one for one in (file, beside(file)) if one in found.files]
-                size = Listing({one: found.files[one] for one in parts}, [], []).size
+                size = found.only(*parts).size
                 item = Item(self.store, f"{place}/{file}", folder.path / file, size)
                 if config_name(file):
                     from sgl_tune.config_files.judged import judged

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from sgl_tune.cache.folder import Folder
-from sgl_tune.stores.item import Fault, Item, Setting, unread
-from sgl_tune.stores.walk import Listing, below_size, entered, listed, listing, read_json
+from sgl_tune.stores.item import Fault, Item, Setting
+from sgl_tune.stores.walk import Listing, below_size, each, listed, listing, read_json
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _VERSION = re.compile(r"\d+\.\d+[\w.+]*")
@@ -30,26 +31,17 @@ class TileLang:
         return any(set(_PARAMETERS) & set(listed(folder, name).files) for name in keys[:8])
 
     def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
-        yield from self._below(folder, "", None, 3)
+        return each(folder, listing(folder).folders, self.store, partial(self._below, 3))
 
-    def _below(self, folder: Folder, prefix: str, version: str | None, depth: int) -> Iterator[Item]:
-        for name in listing(folder).folders:
-            try:
-                with entered(folder, name) as below:
-                    if _KEY.fullmatch(name):
-                        yield _kernel(below, prefix + name, version)
-                    elif depth and name != _STAGING:
-                        known = version or (name if _VERSION.fullmatch(name) else None)
-                        yield from self._below(below, f"{prefix}{name}/", known, depth - 1)
-            except OSError as error:
-                yield unread(self.store, prefix + name, folder.path / name, error)
-
-
-def _kernel(folder: Folder, name: str, version: str | None) -> Item:
-    found = listing(folder)
-    versions = {"tilelang": version.replace("_", "+", 1)} if version else {}
-    faults = tuple(_faults(folder, found))
-    return Item("tilelang", name, folder.path, below_size(folder, found), versions, faults=faults)
+    def _below(self, depth: int, folder: Folder, path: str) -> Iterator[Item]:
+        found, (*above, name) = listing(folder), path.split("/")
+        if _KEY.fullmatch(name):
+            version = next(filter(_VERSION.fullmatch, above), None)
+            versions = {"tilelang": version.replace("_", "+", 1)} if version else {}
+            faults, size = tuple(_faults(folder, found)), below_size(folder, found)
+            yield Item(self.store, path, folder.path, size, versions, faults=faults)
+        elif depth and name != _STAGING:
+            yield from each(folder, found.folders, self.store, partial(self._below, depth - 1), f"{path}/")
 
 
 def _faults(folder: Folder, found: Listing) -> Iterator[Fault]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sgl_tune.cache.folder import Folder
-from sgl_tune.stores.item import Fault, Item, Setting, unread
-from sgl_tune.stores.walk import Listing, entered, listing, read_json
+from sgl_tune.stores.item import Fault, Item, Setting
+from sgl_tune.stores.walk import Listing, each, listing, read_json
 from sgl_tune.units import shown
 
 GROUP = "__grp__"
@@ -35,28 +36,21 @@ class Triton:
 
 def kernels(folder: Folder, setting: Setting, store: str, prefix: str = "") -> Iterator[Item]:
     """Yield the kernels in a folder. Inductor has such a folder in its own store."""
-    for key in listing(folder).folders:
-        if not _KEY.fullmatch(key):
-            continue
-        name = prefix + key
-        try:
-            with entered(folder, key) as below:
-                yield _item(below, name, key, setting, store)
-        except OSError as error:
-            yield unread(store, name, folder.path / key, error)
+    keys = filter(_KEY.fullmatch, listing(folder).folders)
+    return each(folder, keys, store, partial(_kernel, setting, store), prefix)
 
 
-def _item(folder: Folder, name: str, key: str, setting: Setting, store: str) -> Item:
+def _kernel(setting: Setting, store: str, folder: Folder, name: str) -> Iterator[Item]:
     found = listing(folder)
     groups = [file for file in found.files if file.startswith(GROUP)]
     versions, arch, faults = _told(folder, groups, found)
     if not groups:
         faults += _without_group(found)
     elif setting.looks:
-        place = f"{setting.place}/{key}"
+        place = f"{setting.place}/{folder.path.name}"
         faults += [fault for group in groups for fault in look_up(folder, group, found, place, setting)]
     python = next((f"{m[1]}.{m[2]}" for file in found.files if (m := _PYTHON.search(file))), None)
-    return Item(store, name, folder.path, found.size, versions, arch, python, tuple(faults))
+    yield Item(store, name, folder.path, found.size, versions, arch, python, tuple(faults))
 
 
 def _without_group(found: Listing) -> list[Fault]:

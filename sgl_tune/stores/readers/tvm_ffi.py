@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from sgl_tune.cache.folder import Folder
 from sgl_tune.stores.elf import is_whole
-from sgl_tune.stores.item import Fault, Item, Setting, unread
-from sgl_tune.stores.walk import Listing, below_size, entered, listed, listing, read_json
+from sgl_tune.stores.item import Fault, Item, Setting
+from sgl_tune.stores.walk import Listing, below_size, each, entered, listed, listing, read_json
 from sgl_tune.units import shown
 
 _TARGET = re.compile(r"(sm|mp)\d+[a-z]?|gfx\w+|sail_[\w.-]+")
@@ -47,36 +48,28 @@ class TvmFfi:
 
     def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
         found = listing(folder)
-        for name in found.folders:
-            if name in _WORK:
-                continue
-            try:
-                with entered(folder, name) as below:
-                    if _TARGET.fullmatch(name):
-                        yield from self._of_target(below, name, setting)
-                    else:
-                        yield _module(below, name)
-            except OSError as error:
-                yield unread(self.store, name, folder.path / name, error)
-        libraries = [name for name in found.files if name.endswith(".so")]
-        for name in sorted(libraries):
-            size = Listing({name: found.files[name]}, [], []).size
+        names = (name for name in found.folders if name not in _WORK)
+        yield from each(folder, names, self.store, partial(self._below, setting))
+        for name in sorted(name for name in found.files if name.endswith(".so")):
+            size = found.only(name).size
             empty = Fault("kills", "it is empty: a start that loads it dies of it")
             faults = () if size.bytes else (empty,)
             yield Item(self.store, name, folder.path / name, size, faults=faults)
 
-    def _of_target(self, folder: Folder, target: str, setting: Setting) -> Iterator[Item]:
-        for module in listing(folder).folders:
-            try:
-                with entered(folder, module) as modules:
-                    for build in listing(modules).folders:
-                        if build.startswith(_BUILD):
-                            with entered(modules, build) as leaves:
-                                yield from _leaves(
-                                    leaves, f"{target}/{module}/{build}", module, target, setting
-                                )
-            except OSError as error:
-                yield unread(self.store, f"{target}/{module}", folder.path / module, error)
+    def _below(self, setting: Setting, folder: Folder, name: str) -> Iterator[Item]:
+        if not _TARGET.fullmatch(name):
+            yield _module(folder, name)
+            return
+        modules = listing(folder).folders
+        yield from each(folder, modules, self.store, partial(_of_module, setting), f"{name}/")
+
+
+def _of_module(setting: Setting, folder: Folder, name: str) -> Iterator[Item]:
+    target, module = name.split("/")
+    for build in listing(folder).folders:
+        if build.startswith(_BUILD):
+            with entered(folder, build) as leaves:
+                yield from _leaves(leaves, f"{name}/{build}", module, target, setting)
 
 
 def _leaves(folder: Folder, name: str, module: str, target: str, setting: Setting) -> Iterator[Item]:
