@@ -30,7 +30,6 @@ from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
 from sgl_tune.verify.stores import StoreReport, machine_of, verify_stores, with_stores
 from sgl_tune.verify.stores_page import stores_line
 from sgl_tune.verify.verdict_line import verdict_line
-from sgl_tune.verify.verify import Server
 from sgl_tune.verify.verify import verify as predict
 
 if TYPE_CHECKING:
@@ -186,7 +185,7 @@ def judged(out: Output, told: Told, replay: bool = False, strict: bool = False) 
         out.warn(doubt)
     for note in scope.notes:
         out.note(note)
-    report = predict(scope.checked, Server(scope.target, user))
+    report = predict(scope.checked, scope.target, user)
     report = report._replace(findings=(*scope.findings, *report.findings))
     replayed = _replay_all(scope, report, out) if replay else []
     timings = [found for one in replayed for found in one.findings]

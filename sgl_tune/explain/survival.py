@@ -13,7 +13,7 @@ from sgl_tune.verify.by_server import expected_of_record
 from sgl_tune.verify.check import check
 from sgl_tune.verify.environment import UNTOLD
 from sgl_tune.verify.findings import Severity, Verdict, VerifyReport
-from sgl_tune.verify.verify import Server, verify
+from sgl_tune.verify.verify import verify
 
 _LOADED = (Verdict.HIT, Verdict.PARTIAL)
 
@@ -87,7 +87,7 @@ def _judged(plan: RecordedPlan, cache: RecordedCache, gpu: str) -> VerifyReport:
     found = find_caches(folder, _no_matter, root) if folder.is_dir() else []
     checked = check(found[0] if found else expected.empty_cache(root), plan.sglang, True, [expected])
     target = UNTOLD._replace(flashinfer=plan.flashinfer, gpu=gpu.removeprefix("NVIDIA "))
-    return verify([checked], Server(target))
+    return verify([checked], target)
 
 
 def _no_matter(error: OSError) -> None:

@@ -19,7 +19,7 @@ from sgl_tune.stores.places import stores_of_this_user
 from sgl_tune.units import count
 from sgl_tune.verify.access import own_writing
 from sgl_tune.verify.environment import Target, own_environment
-from sgl_tune.verify.files import Read, read_files
+from sgl_tune.verify.files import read_files
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict
 from sgl_tune.verify.judge import Judge
 from sgl_tune.verify.ranks import signature
@@ -78,20 +78,19 @@ def _caches(
 def _cache(cache: Cache, cache_dir: Path, letters: int) -> HeldCache:
     judge = Judge(Target(None, "").in_folder(cache.flashinfer))
     few = cache._replace(files=cache.files[:_MOST_FILES])
-    alike: dict[object, list[Read]] = {}
+    alike: dict[object, list[FileReport]] = {}
     with Way() as way:
         files = read_files(few, judge, None, way)
     for read in files.values():
-        file = read.judged.file
-        alike.setdefault(file.raw if file else (read.judged.verdict, read.judged.findings), []).append(read)
+        alike.setdefault(read.file.raw if read.file else (read.verdict, read.findings), []).append(read)
     contents = [_content(reads, judge, letters) for reads in list(alike.values())[:_MOST_CONTENTS]]
     folder = [*own_writing(cache.path), *leftovers(cache)]
     path = cache.path.relative_to(cache_dir).as_posix()
     return HeldCache(path, tuple(contents), _told(folder))
 
 
-def _content(reads: list[Read], judge: Judge, letters: int) -> Content:
-    judged = reads[0].judged
+def _content(reads: list[FileReport], judge: Judge, letters: int) -> Content:
+    judged = reads[0]
     names = tuple(read.path.name for read in reads)
     file = judged.file
     lookups: str | None

@@ -22,7 +22,7 @@ from sgl_tune.verify.findings import Severity
 from sgl_tune.verify.stores import machine_of, verify_stores, with_stores
 from sgl_tune.verify.stores_page import stores_line
 from sgl_tune.verify.verdict_line import verdict_line
-from sgl_tune.verify.verify import Server, verify
+from sgl_tune.verify.verify import verify
 
 _MOST_LISTED = 10
 _CACHES = columns_of("KEY", ">FILES", ">ENTRIES", "FLASHINFER", "GPU", "TUNED FOR/")
@@ -130,7 +130,7 @@ def judge(folder: Path, manifest: BundleManifest, target: Target, place: str) ->
     caches = find_caches(folder) if manifest.caches else []
     stores = find_stores(folder, unread.append) if manifest.stores else []
     judged = verify_stores(stores, machine_of(ServerFlags(), target, None, place))
-    report = verify([check(cache, target.sglang) for cache in caches], Server(target))
+    report = verify([check(cache, target.sglang) for cache in caches], target)
     report = with_stores(report, judged, target)
     ok = report.ok() and not unread
     said = (

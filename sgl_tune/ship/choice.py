@@ -22,7 +22,7 @@ from sgl_tune.verify.expected import Checked
 from sgl_tune.verify.findings import Severity, VerifyReport
 from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
 from sgl_tune.verify.stores import Machine, for_another
-from sgl_tune.verify.verify import Server, verify
+from sgl_tune.verify.verify import verify
 
 _FOR_ANOTHER = {"store-other-version": "are of another version", "store-other-arch": "are for another GPU"}
 _NOT_PLACED = "is not packed: it is no cache of SGLang's in its place, where a server would find it"
@@ -131,7 +131,7 @@ def _of_one_gpu(checked: Sequence[Checked]) -> Iterator[str]:
 def _objections(checked: Sequence[Checked], scopes: Sequence[Scope]) -> Iterator[str]:
     for scope in scopes:
         mine = [one for one in checked if one in scope.checked]
-        report = verify(mine, Server(scope.target))
+        report = verify(mine, scope.target)
         report = report._replace(findings=(*scope.findings, *report.findings))
         yield from _of_report(report)
 

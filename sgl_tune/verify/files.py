@@ -7,7 +7,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from sgl_tune.cache.folder import Slurped, Way, read_below, reader
 from sgl_tune.cache.layouts import Cache
@@ -16,27 +15,12 @@ from sgl_tune.verify.access import Access
 from sgl_tune.verify.environment import UNTOLD
 from sgl_tune.verify.expected import WARM, Expected
 from sgl_tune.verify.findings import UNUSABLE, FileReport, Finding, Severity, Verdict, finding
-from sgl_tune.verify.judge import Judge, Judged
+from sgl_tune.verify.judge import Judge
 from sgl_tune.verify.managed import verify_managed
 from sgl_tune.verify.vllm import looks_before_loading
 
 
-class Read(NamedTuple):
-    """A file that was read. `blocked`: why the server's user cannot read the file."""
-
-    path: Path
-    judged: Judged
-    blocked: tuple[Finding, ...] = ()
-    only_root: bool = False
-
-    @property
-    def report(self) -> FileReport:
-        if self.blocked:
-            return FileReport(self.path, Verdict.CRASH, (*self.blocked, *self.judged.findings))
-        return FileReport(self.path, self.judged.verdict, self.judged.findings)
-
-
-def read_files(cache: Cache, judge: Judge, access: Access | None, way: Way) -> dict[str, Read]:
+def read_files(cache: Cache, judge: Judge, access: Access | None, way: Way) -> dict[str, FileReport]:
     """Read and judge the files of a cache; return them by name."""
 
     def refused(path: Path) -> Slurped:
@@ -60,7 +44,7 @@ def unusable_files(cache: Cache) -> Iterator[Path]:
         names = [file.path.name for file in cache.files]
         judge = Judge(UNTOLD.in_folder(cache.flashinfer), None, looks_before_loading(names))
         with Way() as way:
-            reports = tuple(read.report for read in read_files(cache, judge, None, way).values())
+            reports = tuple(read_files(cache, judge, None, way).values())
     for report in reports:
         codes = {found.code for found in report.findings}
         is_read = report.verdict in (Verdict.CRASH, Verdict.PARTIAL) and "is-a-link" not in codes
@@ -75,29 +59,37 @@ def missing(expected: Expected | None) -> Finding:
 
 def _read(
     path: Path, root: Path, read: Callable[[Path], Slurped], judge: Judge, access: Access | None
-) -> Read:
-    blocked = tuple(access.reading(path)) if access else ()
+) -> FileReport:
+    blocked = access.reading(path) if access else []
+    judged = _judged(path, root, read, judge)
+    if not blocked:
+        return judged
+    return judged._replace(verdict=Verdict.CRASH, findings=(*blocked, *judged.findings), blocked=True)
+
+
+def _judged(path: Path, root: Path, read: Callable[[Path], Slurped], judge: Judge) -> FileReport:
     try:
         status, raw = read(path)
     except FileNotFoundError:
-        return Read(path, Judged(Verdict.MISSING, (missing(judge.wants),)), blocked)
+        return FileReport(path, Verdict.MISSING, (missing(judge.wants),))
     except OSError as error:
         message = f"it cannot be read here ({error.strerror})"
         remedy = "delete it, and warm again" if error.errno == errno.EOVERFLOW else ""
-        return Read(path, Judged(Verdict.CRASH, (finding("not-readable", message, remedy),)), blocked)
+        return FileReport(path, Verdict.CRASH, (finding("not-readable", message, remedy),))
     if raw is not None:
-        return Read(path, judge.judge(path, raw), blocked, status.st_uid == 0 and not status.st_mode & 0o044)
+        only_root = status.st_uid == 0 and not status.st_mode & 0o044
+        return judge.judge(path, raw)._replace(only_root=only_root)
     if stat.S_ISLNK(status.st_mode):
-        return Read(path, _linked(path, root, judge), blocked)
+        return _linked(path, root, judge)
     # The server finds no file, tunes, and moves its own file into this place; a folder would stay.
     if stat.S_ISDIR(status.st_mode):
         found = finding("not-a-file", "it is a folder: the server dies with IsADirectoryError when it saves")
-        return Read(path, Judged(Verdict.CRASH, (found,)), blocked)
+        return FileReport(path, Verdict.CRASH, (found,))
     found = finding("not-a-file", "it is no regular file: the server tunes and puts a file in its place")
-    return Read(path, Judged(Verdict.REPLACED, (found,)), blocked)
+    return FileReport(path, Verdict.REPLACED, (found,))
 
 
-def _linked(path: Path, root: Path, judge: Judge) -> Judged:
+def _linked(path: Path, root: Path, judge: Judge) -> FileReport:
     """Judge a link. A server follows it. Here it is followed only inside the cache: a file outside is not
     opened, only its status is read."""
     link = f"it is a link to {_target(path)}"
@@ -112,9 +104,9 @@ def _linked(path: Path, root: Path, judge: Judge) -> Judged:
             f"{link}: the server loads that, whatever it holds; it is outside of the cache, not read here"
         )
         found = finding("is-a-link", message, severity=Severity.ERROR)
-        return Judged(Verdict.PARTIAL, (found,), unread=True)
+        return FileReport(path, Verdict.PARTIAL, (found,), unread=True)
     message = f"{link}, where no file is: the server tunes, and puts one in its place"
-    return Judged(Verdict.REPLACED, (finding("is-a-link", message, "remove it", Severity.ERROR),))
+    return FileReport(path, Verdict.REPLACED, (finding("is-a-link", message, "remove it", Severity.ERROR),))
 
 
 def _read_through(path: Path, root: Path) -> bytes | None:

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgl_tune.cache.record import WAY_OUT
+from sgl_tune.cache.record import WAY_OUT, CacheFile
 
 
 class Severity(str, Enum):
@@ -155,10 +155,22 @@ def finding(
 
 
 class FileReport(NamedTuple):
+    """The verdict on a file. `file`: its content until ranks are compared; None if the loader cannot parse
+    it. `unread`: it was not opened here. `blocked`: the server's user cannot read it."""
+
     path: Path
     verdict: Verdict
     findings: tuple[Finding, ...] = ()
     store: str = "tactics"
+    file: CacheFile | None = None
+    unread: bool = False
+    blocked: bool = False
+    only_root: bool = False
+
+    @property
+    def served(self) -> CacheFile | None:
+        """Return the file as the server's ranks see it."""
+        return None if self.blocked else self.file
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from runtime.flashinfer.versions import GENERATION, FlashInfer, doubt_of
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, next_save
@@ -14,7 +14,7 @@ from sgl_tune.verify.coverage import Coverage
 from sgl_tune.verify.entries import check_entries, cut
 from sgl_tune.verify.environment import Target, looking_up, own_environment
 from sgl_tune.verify.expected import Expected
-from sgl_tune.verify.findings import CODES, Finding, Verdict, finding
+from sgl_tune.verify.findings import CODES, FileReport, Finding, Verdict, finding
 from sgl_tune.verify.mismatches import ignored_finding, unsaid_finding
 from sgl_tune.verify.vllm import broken_before_loading
 
@@ -29,15 +29,6 @@ _BROKEN_CODES = {
 }
 
 
-class Judged(NamedTuple):
-    """The verdict on a file. `file`: None if the loader cannot parse it. `unread`: it was not opened here."""
-
-    verdict: Verdict
-    findings: tuple[Finding, ...]
-    file: CacheFile | None = None
-    unread: bool = False
-
-
 class Judge:
     """Judges files for one server: its environment, and its deployment's lookups (None: not known)."""
 
@@ -46,45 +37,45 @@ class Judge:
     ) -> None:
         self.target, self.wants, self._looks_first = target, wants, looks_before_loading
         self._coverage = Coverage(wants) if wants and wants.ops else None
-        self._recent: deque[tuple[bytes, Judged]] = deque(maxlen=_RECENT)
+        self._recent: deque[tuple[bytes, FileReport]] = deque(maxlen=_RECENT)
 
-    def judge(self, path: Path, raw: bytes) -> Judged:
+    def judge(self, path: Path, raw: bytes) -> FileReport:
         for known, judged in self._recent:
             if known == raw:
-                return judged
+                return judged._replace(path=path)
         judged = self._judge(path, raw)
         self._recent.appendleft((raw, judged))
         return judged
 
-    def _judge(self, path: Path, raw: bytes) -> Judged:
+    def _judge(self, path: Path, raw: bytes) -> FileReport:
         try:
             return self._judge_parsed(parse_cache_file(path, raw))
         except BrokenCacheFile as error:
             return self._judge_broken(error, raw)
 
-    def _judge_parsed(self, file: CacheFile) -> Judged:
+    def _judge_parsed(self, file: CacheFile) -> FileReport:
         saved = file.metadata
         reader = self.target.reader(saved)
         outcome = load_document(file.document, self.target.for_file(saved), reader)
         if isinstance(outcome, Raised):
-            return Judged(Verdict.CRASH, (_killing(outcome), *_checksum(file, reader)), file)
+            found = (_killing(outcome), *_checksum(file, reader))
+            return FileReport(file.path, Verdict.CRASH, found, file=file)
         if isinstance(outcome, Ignored):
             verdict = Verdict.IGNORED if outcome.hard else Verdict.REPLACED
-            return Judged(
-                verdict, (ignored_finding(outcome), *_crash_elsewhere(file), *_checksum(file, reader)), file
-            )
+            found = (ignored_finding(outcome), *_crash_elsewhere(file), *_checksum(file, reader))
+            return FileReport(file.path, verdict, found, file=file)
         return self._judge_loaded(file, outcome, reader)
 
-    def _judge_broken(self, error: BrokenCacheFile, raw: bytes) -> Judged:
+    def _judge_broken(self, error: BrokenCacheFile, raw: bytes) -> FileReport:
         usual = _broken(error)
         if self._looks_first:
             target, reader = self.target.for_file(None), self.target.reader(None)
             told = broken_before_loading(error, raw, target, reader)
             if told is not None:
-                return Judged(told[0], (usual._replace(message=told[1]),))
-        return Judged(Verdict.CRASH, (usual,))
+                return FileReport(error.path, told[0], (usual._replace(message=told[1]),))
+        return FileReport(error.path, Verdict.CRASH, (usual,))
 
-    def _judge_loaded(self, file: CacheFile, loaded: Loaded, reader: FlashInfer) -> Judged:
+    def _judge_loaded(self, file: CacheFile, loaded: Loaded, reader: FlashInfer) -> FileReport:
         found: list[Finding] = []
         if file.metadata is None:
             message = "it does not say where it was tuned, so any server loads it unchecked"
@@ -110,7 +101,7 @@ class Judge:
         if unsaid := self.target.unsaid(file.metadata):
             found.insert(0, unsaid_finding(unsaid, self.target))
             verdict = verdict if verdict is Verdict.CRASH else Verdict.UNKNOWN
-        return Judged(verdict, (*found, *checksum), file)
+        return FileReport(file.path, verdict, (*found, *checksum), file=file)
 
 
 def _broken(error: BrokenCacheFile) -> Finding:

@@ -13,17 +13,9 @@ from sgl_tune.cache.layouts import Cache
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import RESERVED, CacheFile
 from sgl_tune.verify.entries import cut, entry_name, some
-from sgl_tune.verify.findings import Finding, Severity, finding
+from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, finding
 
 LARGEST_GROUP = 1024  # a larger number is no rank: do not look for a million files
-
-
-class Member(NamedTuple):
-    """One rank of a group. `file`: None if it is missing or the server cannot parse it."""
-
-    path: Path
-    present: bool
-    file: CacheFile | None
 
 
 class Disagreement(NamedTuple):
@@ -38,11 +30,11 @@ class Disagreement(NamedTuple):
         return finding("ranks-differ", message, severity=self.summary.severity)
 
 
-def compare(members: Sequence[Member], deletes: bool) -> Disagreement | None:
+def compare(members: Sequence[FileReport], deletes: bool) -> Disagreement | None:
     """Compare the files as the ranks of a TP group do: by parsed content; an unreadable file is none."""
-    if len({id(member.file) for member in members}) <= 1:
+    if len({id(member.served) for member in members}) <= 1:
         return None
-    contents = [signature(member.file) for member in members]
+    contents = [signature(member.served) for member in members]
     if len(set(contents)) <= 1:
         return None
     usual = Counter(content for content in contents if content[1]).most_common(1)[0][0]
@@ -69,12 +61,12 @@ def signature(file: CacheFile | None) -> tuple[str | None, str]:
     return (None, "") if file is None else (file.computed_generation, _text(file.generation))
 
 
-def _oddity(member: Member, model: Member) -> str:
-    if not member.present:
+def _oddity(member: FileReport, model: FileReport) -> str:
+    if member.verdict is Verdict.MISSING:
         return "is missing"
-    if member.file is None or model.file is None:
+    ours, theirs = model.served, member.served
+    if ours is None or theirs is None:
         return "cannot be read"
-    ours, theirs = model.file, member.file
     names = [f"{entry_name(key)} (lacks it)" for key in ours.entries if key not in theirs.entries]
     names += [f"{entry_name(key)} (alone has it)" for key in theirs.entries if key not in ours.entries]
     names += _changes(ours, theirs, _differ) or _changes(ours, theirs, _differ_as_text)

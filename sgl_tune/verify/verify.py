@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from runtime.flashinfer.versions import doubt_of
 from sgl_tune.cache.folder import Way
@@ -16,30 +15,23 @@ from sgl_tune.verify.elsewhere import is_elsewhere, stale_siblings, verify_elsew
 from sgl_tune.verify.entries import some
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked, Expected
-from sgl_tune.verify.files import Read, missing, read_files
+from sgl_tune.verify.files import missing, read_files
 from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport, finding
 from sgl_tune.verify.judge import Judge
 from sgl_tune.verify.managed import verify_managed
 from sgl_tune.verify.mismatches import other_driver, unknown_target_finding
-from sgl_tune.verify.ranks import Member, compare, inferred_groups
+from sgl_tune.verify.ranks import compare, inferred_groups
 from sgl_tune.verify.vllm import looks_before_loading, settle_vllm
 
 _JOURNAL = ".journal"
 
 
-class Server(NamedTuple):
-    """The start that is predicted. `user`: None for the user who runs this command."""
-
-    target: Target
-    user: User | None = None
-
-
-def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
-    target = server.target
+def verify(caches: Sequence[Checked], target: Target, user: User | None = None) -> VerifyReport:
+    """Predict the start on this target. `user`: None for the user who runs this command."""
     elsewhere = [is_elsewhere(checked.cache, target) for checked in caches]
     current = [checked.cache for checked, away in zip(caches, elsewhere, strict=True) if not away]
     used = any(cache.files for cache in current)
-    reports = list(_verify_each(server, used, list(zip(caches, elsewhere, strict=True))))
+    reports = list(_verify_each(target, user, used, list(zip(caches, elsewhere, strict=True))))
     found = [found for report in reports for found in report.findings]
     found += stale_siblings(current)
     if target.metadata is None and caches:
@@ -51,7 +43,7 @@ def verify(caches: Sequence[Checked], server: Server) -> VerifyReport:
 
 
 def _verify_each(
-    server: Server, used: bool, caches: Sequence[tuple[Checked, bool]]
+    server: Target, user: User | None, used: bool, caches: Sequence[tuple[Checked, bool]]
 ) -> Iterator[VerifyReport]:
     """Yield a report for each cache. `caches`: each with True if its server never opens it. `used`: the
     server opens at least one cache."""
@@ -59,43 +51,42 @@ def _verify_each(
     with Way() as way:
         for checked, away in caches:
             if away:
-                yield verify_elsewhere(checked, server.target, stale=used)
+                yield verify_elsewhere(checked, server, stale=used)
             elif checked.cache.layout == "flashinfer-v2":
-                yield verify_managed(checked.cache, server.target)
+                yield verify_managed(checked.cache, server)
             else:
-                target = server.target.in_folder(checked.cache.flashinfer)
+                target = server.in_folder(checked.cache.flashinfer)
                 looks_first = looks_before_loading([file.path.name for file in checked.cache.files])
                 asked = (checked.expected, target.flashinfer, looks_first)
                 if asked not in judges:
                     judges[asked] = Judge(target, checked.expected, looks_first)
-                yield _verify_cache(checked, judges[asked], server.user, way)
+                yield _verify_cache(checked, judges[asked], user, way)
 
 
 def _verify_cache(checked: Checked, judge: Judge, user: User | None, way: Way) -> VerifyReport:
     cache = checked.cache
     access = Access(user) if user else None
-    read = read_files(cache, judge, access, way)
-    reports = {name: item.report for name, item in read.items()}
+    reports = read_files(cache, judge, access, way)
+    there = len(reports)
     found: list[Finding] = []
     if checked.whole and cache.layout == "vllm":
-        files = {name: item.judged.file for name, item in read.items()}
-        reader = judge.target.reader(next((file.metadata for file in files.values() if file), None))
-        found += settle_vllm(cache.path, files, reader, reports)
+        first = next((one.file.metadata for one in reports.values() if one.file), None)
+        found += settle_vllm(cache.path, judge.target.reader(first), reports)
     if checked.whole:
-        found += _settle_ranks(checked, read, reports)
+        found += _settle_ranks(checked, reports)
         found += leftovers(cache)
     if cache.layout == "sglang" and cache.files and checked.release.always_saves:
         found += access.writing(cache.path) if access else own_writing(cache.path)
     if user is None:
-        found += only_root_reads(cache.path, sum(item.only_root for item in read.values()))
+        found += only_root_reads(cache.path, sum(one.only_root for one in reports.values()))
     if checked.manifest_problem:
         problem = checked.manifest_problem
         found.append(finding("manifest-broken", problem.message, problem.remedy or "", where=cache.path))
     if checked.manifest:
         found += other_driver(checked.manifest.driver, judge.target)
-        found += _changed(cache, checked.manifest, read.values())
-    names = sorted(reports, key=_by_rank) if len(reports) > len(read) else reports
-    return VerifyReport(tuple(reports[name] for name in names), tuple(found))
+        found += _changed(cache, checked.manifest, reports.values())
+    names = sorted(reports, key=_by_rank) if len(reports) > there else reports
+    return VerifyReport(tuple(reports[name]._replace(file=None) for name in names), tuple(found))
 
 
 def _by_rank(name: str) -> tuple[int, int, int, str]:
@@ -103,9 +94,7 @@ def _by_rank(name: str) -> tuple[int, int, int, str]:
     return (rank.tp, rank.pp, rank.dp, name) if rank else (0, 0, 0, name)
 
 
-def _settle_ranks(
-    checked: Checked, read: dict[str, Read], reports: dict[str, FileReport]
-) -> Iterator[Finding]:
+def _settle_ranks(checked: Checked, reports: dict[str, FileReport]) -> Iterator[Finding]:
     """Add the missing ranks to the reports, and mark the files of a group that a start deletes."""
     cache, expected = checked.cache, checked.expected
     groups = expected.groups if expected else inferred_groups(cache)
@@ -113,29 +102,18 @@ def _settle_ranks(
         for name in names:
             if name not in reports:
                 reports[name] = FileReport(cache.path / name, Verdict.MISSING, (missing(expected),))
-        seen = [_member(reports[name], read.get(name)) for name in names if not _is_unread(read.get(name))]
+        seen = [reports[name] for name in names if not reports[name].unread]
         unequal = compare(seen, checked.release.deletes_unequal_ranks)
         if unequal is None:
             continue
         yield unequal.summary
-        for member in seen:
-            report = reports[member.path.name]
-            if member.present:
-                verdict = Verdict.DELETED if unequal.deletes else report.verdict
-                findings = (unequal.of(member.path), *report.findings)
-                reports[member.path.name] = FileReport(member.path, verdict, findings)
+        for one in seen:
+            if one.verdict is not Verdict.MISSING:
+                verdict = Verdict.DELETED if unequal.deletes else one.verdict
+                findings = (unequal.of(one.path), *one.findings)
+                reports[one.path.name] = one._replace(verdict=verdict, findings=findings)
     if expected:
         yield from _of_expected(cache, expected, reports)
-
-
-def _is_unread(read: Read | None) -> bool:
-    return read is not None and read.judged.unread
-
-
-def _member(report: FileReport, read: Read | None) -> Member:
-    """Return a file as the other ranks of its group see it."""
-    is_present = read is not None and read.judged.verdict is not Verdict.MISSING
-    return Member(report.path, is_present, read.judged.file if read and not read.blocked else None)
 
 
 def _of_expected(cache: Cache, expected: Expected, reports: dict[str, FileReport]) -> Iterator[Finding]:
@@ -165,8 +143,8 @@ def leftovers(cache: Cache) -> Iterator[Finding]:
         yield finding("old-runs", message, where=cache.path)
 
 
-def _changed(cache: Cache, manifest: Manifest, read: Iterable[Read]) -> Iterator[Finding]:
-    digests = {item.path.name: item.judged.file.digest for item in read if item.judged.file}
+def _changed(cache: Cache, manifest: Manifest, reports: Iterable[FileReport]) -> Iterator[Finding]:
+    digests = {one.path.name: one.file.digest for one in reports if one.file}
     changed = [name for name, digest in digests.items() if manifest.files.get(name, digest) != digest]
     if changed:
         message = f"{some(changed)}: no longer what sgl-tune wrote"

@@ -9,7 +9,7 @@ from pathlib import Path
 from runtime.flashinfer.versions import FlashInfer
 from sgl_tune.cache.loader import Save, next_save
 from sgl_tune.cache.rank_names import VllmRank, names_text
-from sgl_tune.cache.record import BrokenCacheFile, CacheFile
+from sgl_tune.cache.record import BrokenCacheFile
 from sgl_tune.cache.scan import vllm_fingerprint
 from sgl_tune.units import count
 from sgl_tune.verify.entries import some
@@ -36,11 +36,9 @@ def broken_before_loading(
     return Verdict.CRASH, f"{error.what}: vLLM tunes, and dies with {saved.exception} when it saves"
 
 
-def settle_vllm(
-    folder: Path, files: Mapping[str, CacheFile | None], reader: FlashInfer, reports: dict[str, FileReport]
-) -> Iterator[Finding]:
+def settle_vllm(folder: Path, reader: FlashInfer, reports: dict[str, FileReport]) -> Iterator[Finding]:
     """Judge a folder's files, and add the ranks that lack a file to the reports."""
-    ranks = {rank: name for name in files if (rank := VllmRank.parse(name))}
+    ranks = {rank: name for name in reports if (rank := VllmRank.parse(name))}
     if not ranks:
         return
     for absent in _holes(list(ranks)):
@@ -49,7 +47,7 @@ def settle_vllm(
         reports[absent] = report
     alike: dict[tuple[str, int] | None, list[str]] = {}
     for name in ranks.values():
-        alike.setdefault(_told(files[name], reports), []).append(name)
+        alike.setdefault(_told(name, reports), []).append(name)
     if len(alike) > 1:
         kinds = [
             f"{names_text(names)} {count(mark[1], 'member') if mark else 'unreadable'}"
@@ -65,16 +63,16 @@ def settle_vllm(
         yield finding("vllm-one-rank", message, where=folder)
 
 
-def _told(file: CacheFile | None, reports: dict[str, FileReport]) -> tuple[str, int] | None:
+def _told(name: str, reports: dict[str, FileReport]) -> tuple[str, int] | None:
+    file = reports[name].file
     if file is None:
         return None
     try:
         return vllm_fingerprint(file.document)
     except RecursionError:
         message = "nested too deep: vLLM dies with RecursionError before it loads it"
-        reports[file.path.name] = FileReport(
-            file.path, Verdict.CRASH, (finding("nested-too-deep", message, _ANEW),)
-        )
+        found = (finding("nested-too-deep", message, _ANEW),)
+        reports[name] = reports[name]._replace(verdict=Verdict.CRASH, findings=found)
         return None
 
 

@@ -12,7 +12,7 @@ from sgl_tune.cache.record import serialise
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked
 from sgl_tune.verify.findings import VerifyReport
-from sgl_tune.verify.verify import Server, verify
+from sgl_tune.verify.verify import verify
 from tests.sgl_tune.cache.corpus import TARGET, moe_entries, target_of
 
 KEY = "8e60e63bda689ee5"
@@ -40,7 +40,7 @@ def write_ranks(folder: Path, names: list[str], raw: bytes | None = None) -> lis
 
 
 def verify_all(root: Path, target: Target = HERE, sglang: str = "0.5.23", **server: Any) -> VerifyReport:
-    return verify([Checked(cache, sglang) for cache in find_caches(root)], Server(target, **server))
+    return verify([Checked(cache, sglang) for cache in find_caches(root)], target, **server)
 
 
 def verdicts(report: VerifyReport) -> list[str]:

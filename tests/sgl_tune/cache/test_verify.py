@@ -13,7 +13,7 @@ from sgl_tune.cache.record import serialise
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked
 from sgl_tune.verify.findings import FileReport, Severity
-from sgl_tune.verify.verify import Server, verify
+from sgl_tune.verify.verify import verify
 from tests.sgl_tune.cache.caches import (
     HERE,
     cache_folder,
@@ -187,7 +187,7 @@ def test_a_directory_in_the_place_of_a_file_does_not_stop_the_others(tmp_path: P
     caches = find_caches(tmp_path)
     (folder / "rank_tp1_pp0_dp0.json").unlink()
     (folder / "rank_tp1_pp0_dp0.json").mkdir()
-    report = verify([Checked(cache, "0.5.17") for cache in caches], Server(HERE))
+    report = verify([Checked(cache, "0.5.17") for cache in caches], HERE)
     assert verdicts(report) == ["hit", "crash"]
     assert report.files[1].findings[-1].code == "not-a-file"
 
@@ -197,7 +197,7 @@ def test_a_file_that_vanishes_meanwhile_is_missing(tmp_path: Path) -> None:
     write_ranks(folder, rank_names(tp=2))
     caches = find_caches(tmp_path)
     (folder / "rank_tp1_pp0_dp0.json").unlink()
-    report = verify([Checked(cache, "0.5.17") for cache in caches], Server(HERE))
+    report = verify([Checked(cache, "0.5.17") for cache in caches], HERE)
     assert verdicts(report) == ["hit", "missing"]
 
 
