@@ -38,11 +38,14 @@ G.cuMemsetD32_v2(at, 7, C.c_size_t(2)); answer(zeros, ones, list(get(at, 8)), he
     assert run(code) == [[1, True], 0, [7, 0, 0, 0, 7, 0, 0, 0], []]
 
 
-def test_freed_memory_holds_nothing_real() -> None:
+def test_doubted_bytes_hold_their_values_and_a_copy_carries_both_but_freed_memory_holds_nothing() -> None:
     code = """
-at = device(2 << 20); put(at, b"x"); G.cudaFree(at); answer(marked(at, 1))
+a, b, held = device(4 << 20), device(4 << 20), lambda at, size: G.ghost_held(at, C.c_size_t(size))
+put(a, b"real"); G.ghost_mark(a, C.c_size_t(2), 2); G.cudaMemcpy(b, a, C.c_size_t(16), 3)
+kept = [[held(at, 4), held(at, 5), marked(at, 1), marked(at, 2, 2)] for at in (a, b)]
+G.cudaFree(a); answer(kept, get(b, 4).decode(), heard, held(a, 1))
 """
-    assert run(code) == 0
+    assert run(code) == [[[1, 0, 0, 1]] * 2, "real", [[2, "copy to the host", 4]], 0]
 
 
 def test_a_big_copy_from_the_host_is_not_kept_and_is_not_real() -> None:

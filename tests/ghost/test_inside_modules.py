@@ -215,7 +215,7 @@ def test_what_a_function_only_reads_stays_real(
     tmp_path: Path, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgotten: list[object] = []
-    monkeypatch.setattr(modules, "forget", lambda *values: forgotten.extend(values))
+    monkeypatch.setattr(modules, "forget", lambda *values, mark: forgotten.extend(values))
     body = (
         "auto at = static_cast<const float*>(in.data_ptr()); auto to = static_cast<float*>(out.data_ptr());"
     )

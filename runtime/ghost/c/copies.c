@@ -9,31 +9,30 @@ static void to_device(void *to, const void *from, size_t size)
     if (size <= KEPT)
         memmove(to, from, size);
     LOCK();
-    mark_range(to, size, size <= KEPT);
+    mark_range(to, size, size <= KEPT ? REAL : UNREAL);
     UNLOCK();
 }
 
 static void within_device(char *to, const char *from, size_t size)
 {
+    if (to == from)
+        return;
     LOCK();
-    uint64_t at = (uint64_t)from, end = at + size, stop;
-    if (size > KEPT)
-        end = at;
-    uint64_t done = at;
-    while (next_real(&at, end, &stop)) {
-        mark_range(to + (done - (uint64_t)from), at - done, 0);
-        memmove(to + (at - (uint64_t)from), (void *)at, stop - at);
-        mark_range(to + (at - (uint64_t)from), stop - at, 1);
-        at = done = stop;
+    uint64_t start = (uint64_t)from, end = start + (size > KEPT ? 0 : size), stop;
+    mark_range(to, size, UNREAL);
+    for (uint64_t at = start; next_in(HELD_BYTES, &at, end, &stop); at = stop) {
+        memmove(to + (at - start), (void *)at, stop - at);
+        mark_range(to + (at - start), stop - at, HELD);
     }
-    mark_range(to + (done - (uint64_t)from), size - (done - (uint64_t)from), 0);
+    for (uint64_t at = start; next_in(REAL_BYTES, &at, end, &stop); at = stop)
+        mark_range(to + (at - start), stop - at, REAL);
     UNLOCK();
 }
 
 static void from_device(void *to, const void *from, size_t size)
 {
     LOCK();
-    int real = all_real(from, size);
+    int real = all_in(REAL_BYTES, from, size);
     UNLOCK();
     memmove(to, from, size < CARRIED ? size : CARRIED);
     if (!real)
@@ -97,7 +96,7 @@ Status fill_on(Stream *stream, void *to, uint32_t value, int width, size_t count
     else if (size <= KEPT)
         write_values(to, value, width, count);
     LOCK();
-    mark_range(to, size, !value || size <= KEPT);
+    mark_range(to, size, !value || size <= KEPT ? REAL : UNREAL);
     UNLOCK();
     return OK;
 }

@@ -94,9 +94,11 @@ int block_of(const void *at, uint64_t *start, size_t *size);
 Status fail(Status error);
 
 /* marks.c: which bytes of device memory hold what they would hold on a GPU. With the lock held */
-void mark_range(const void *at, size_t size, int real);
-int all_real(const void *at, size_t size);
-int next_real(uint64_t *from, uint64_t end, uint64_t *to); /* the next piece at or after *from */
+enum Layer { REAL_BYTES, HELD_BYTES };             /* real bytes are held, too */
+enum Mark { UNREAL, REAL, DOUBTED, HELD };         /* DOUBTED: real bytes are only held from now on */
+void mark_range(const void *at, size_t size, enum Mark mark);
+int all_in(enum Layer layer, const void *at, size_t size);
+int next_in(enum Layer layer, uint64_t *from, uint64_t end, uint64_t *to); /* the next piece at or after *from */
 
 /* copies.c */
 typedef struct Stream Stream;

@@ -165,7 +165,7 @@ EXPORT Status cudaGraphLaunch(Graph *graph, Stream *stream)
         return OK;
     LOCK();
     for (size_t i = 0; i < graph->count; i++)
-        mark_range(graph->writes[i].at, graph->writes[i].size, 0);
+        mark_range(graph->writes[i].at, graph->writes[i].size, UNREAL);
     UNLOCK();
     return OK;
 }

@@ -63,17 +63,27 @@ EXPORT int ghost_charge(int device, int64_t bytes)
     return fits ? OK : OUT_OF_MEMORY;
 }
 
-EXPORT void ghost_mark(const void *at, size_t size, int written)
+EXPORT void ghost_mark(const void *at, size_t size, int mark)
 {
     LOCK();
-    mark_range(at, size, written);
+    mark_range(at, size, (enum Mark)mark);
     UNLOCK();
+}
+
+static int in_layer(enum Layer layer, const void *at, size_t size)
+{
+    LOCK();
+    int all = all_in(layer, at, size);
+    UNLOCK();
+    return all;
 }
 
 EXPORT int ghost_marked(const void *at, size_t size)
 {
-    LOCK();
-    int real = all_real(at, size);
-    UNLOCK();
-    return real;
+    return in_layer(REAL_BYTES, at, size);
+}
+
+EXPORT int ghost_held(const void *at, size_t size)
+{
+    return in_layer(HELD_BYTES, at, size);
 }

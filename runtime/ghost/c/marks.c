@@ -1,6 +1,7 @@
-/* Which bytes of device memory are real: they hold what a GPU would hold. All others are unreal.
+/* Which bytes of device memory are real: they hold what a GPU would hold. Held bytes were real, and host code of
+ * which nothing is known may have changed them since. All others are unreal.
  *
- * A device's address range is cut into chunks of 2 MiB: unreal, real, or with a sorted list of ranges. */
+ * Each layer cuts a device's address range into chunks of 2 MiB: without, whole, or with a sorted list of ranges. */
 #include "ghost.h"
 
 #define CHUNK GRANULE
@@ -14,23 +15,24 @@ typedef struct {
 } Ranges;
 
 static Ranges whole;
-static Ranges **tables[MAX_DEVICES];
+static Ranges **tables[2][MAX_DEVICES];
 
-static Ranges **slot_of(uint64_t at, int make)
+static Ranges **slot_of(enum Layer layer, uint64_t at, int make)
 {
     int device = device_of((void *)at);
     if (device < 0)
         return 0;
-    if (!tables[device]) {
+    Ranges ***table_of = &tables[layer][device];
+    if (!*table_of) {
         if (!make)
             return 0;
         size_t bytes = DEVICE_SPAN / CHUNK * sizeof(Ranges *);
         void *table = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (table == MAP_FAILED)
             return 0;
-        tables[device] = table;
+        *table_of = table;
     }
-    return tables[device] + (at - DEVICE_BASE - DEVICE_SPAN * (uint64_t)device) / CHUNK;
+    return *table_of + (at - DEVICE_BASE - DEVICE_SPAN * (uint64_t)device) / CHUNK;
 }
 
 static void drop(Ranges **slot)
@@ -110,24 +112,31 @@ static void set_in_chunk(Ranges **slot, uint32_t from, uint32_t to, int real)
     }
 }
 
-void mark_range(const void *start, size_t size, int real)
+static void mark_in(enum Layer layer, const void *start, size_t size, int real)
 {
     uint64_t at = (uint64_t)start, end = at + size;
     while (at < end) {
         uint64_t stop = (at / CHUNK + 1) * CHUNK;
-        Ranges **slot = slot_of(at, real);
+        Ranges **slot = slot_of(layer, at, real);
         if (slot && (real || *slot))
             set_in_chunk(slot, (uint32_t)(at % CHUNK), (uint32_t)((stop < end ? stop : end) - (stop - CHUNK)), real);
         at = stop;
     }
 }
 
-int next_real(uint64_t *from, uint64_t end, uint64_t *to)
+void mark_range(const void *start, size_t size, enum Mark mark)
+{
+    mark_in(REAL_BYTES, start, size, mark == REAL);
+    if (mark != DOUBTED)
+        mark_in(HELD_BYTES, start, size, mark != UNREAL);
+}
+
+int next_in(enum Layer layer, uint64_t *from, uint64_t end, uint64_t *to)
 {
     uint64_t at = *from;
     while (at < end) {
         uint64_t base = at / CHUNK * CHUNK;
-        Ranges **slot = slot_of(at, 0), *ranges = slot ? *slot : 0;
+        Ranges **slot = slot_of(layer, at, 0), *ranges = slot ? *slot : 0;
         if (ranges == &whole) {
             *from = at;
             *to = base + CHUNK < end ? base + CHUNK : end;
@@ -145,12 +154,12 @@ int next_real(uint64_t *from, uint64_t end, uint64_t *to)
     return 0;
 }
 
-int all_real(const void *start, size_t size)
+int all_in(enum Layer layer, const void *start, size_t size)
 {
     uint64_t at = (uint64_t)start, end = at + size, to;
     while (at < end) {
         uint64_t from = at;
-        if (!next_real(&from, end, &to) || from != at)
+        if (!next_in(layer, &from, end, &to) || from != at)
             return 0;
         at = to;
     }

@@ -178,7 +178,7 @@ Status device_free(void *at)
         Block block = blocks[index];
         if (block.counted)
             discharge(block.device, block.size);
-        mark_range(at, block.size, 0);
+        mark_range(at, block.size, UNREAL);
         madvise(at, block.size, MADV_DONTNEED);
         memmove(blocks + index, blocks + index + 1, (block_count - index - 1) * sizeof *blocks);
         block_count--;

@@ -150,7 +150,7 @@ EXPORT Status cuMemUnmap(uint64_t at, size_t size)
         release(mapping->physical);
         free(mapping);
     }
-    mark_range((void *)at, size, 0);
+    mark_range((void *)at, size, UNREAL);
     if (device_of((void *)at) >= 0)
         madvise((void *)at, size, MADV_DONTNEED);
     UNLOCK();

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runtime.ghost.inside import small
+from runtime.ghost.inside.library import DOUBTED
 from runtime.ghost.inside.values import forget
 
 
@@ -18,7 +19,7 @@ class Call:
         with small.off():
             result = self._function(*args, **kwargs)
         if small.runs():
-            forget(*args, *kwargs.values())
+            forget(*args, *kwargs.values(), mark=DOUBTED)
         return result
 
     def __getattr__(self, name: str) -> Any:

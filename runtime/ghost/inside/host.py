@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from runtime.ghost.inside.library import library
+from runtime.ghost.inside.library import REAL, library
 from runtime.ghost.inside.values import extent
 
 # Sizes, lengths and indices are integers; only a few floats decide anything.
@@ -30,9 +30,10 @@ def is_small(tensor: Any) -> bool:
     return numbers <= INTEGERS and not dtype.is_floating_point and not dtype.is_complex
 
 
-def is_real(tensor: Any) -> bool:
-    """Whether every element on the device has the value that a real GPU would have computed."""
-    ask = library().marked
+def is_real(tensor: Any, held: bool = False) -> bool:
+    """Whether every element on the device has the value that a real GPU would have computed. `held`: or had
+    it until unknown host code may have changed it."""
+    ask = library().held if held else library().marked
     if tensor.is_contiguous():
         size = tensor.nbytes
         return not size or bool(ask(tensor.data_ptr(), size))
@@ -42,11 +43,9 @@ def is_real(tensor: Any) -> bool:
     return tensor.numel() <= FLOATS and all(ask(one, tensor.element_size()) for one in _addresses(tensor))
 
 
-def all_real(given: list[Any]) -> bool:
+def all_real(given: list[Any], held: bool = False) -> bool:
     """Whether the CPU can repeat an operation: its tensors are small, and device tensors hold values."""
-    if not all(map(is_small, given)):
-        return False
-    return all(is_real(one) for one in given if one.is_cuda)
+    return all(map(is_small, given)) and all(is_real(one, held) for one in given if one.is_cuda)
 
 
 def over(tensor: Any) -> Any:
@@ -93,12 +92,12 @@ def _moved(one: Any) -> Any:
     return one
 
 
-def settle(plan: Any, out: Any, computed: Any, args: Any, kwargs: Any) -> bool:
-    """Write the computed values into the ghost's result, and mark the result and changed tensors as real."""
+def settle(plan: Any, out: Any, computed: Any, args: Any, kwargs: Any, mark: int) -> bool:
+    """Write the computed values into the ghost's result, and mark the result and changed tensors."""
     for at, name in plan.written:
         changed = args[at] if at < len(args) else kwargs.get(name)
         if isinstance(changed, torch.Tensor) and changed.is_cuda:
-            mark_elements(changed)
+            mark_elements(changed, mark)
     if not plan.returns_fresh:
         return True
     outs, values = _flat(out), _flat(computed)
@@ -110,7 +109,7 @@ def settle(plan: Any, out: Any, computed: Any, args: Any, kwargs: Any) -> bool:
         if one.shape != value.shape or one.dtype != value.dtype:
             return False
         over(one).copy_(value)
-        mark_elements(one)
+        mark_elements(one, mark)
     return True
 
 
@@ -122,14 +121,13 @@ def _flat(value: Any) -> list[Any]:
     return []
 
 
-def mark_elements(tensor: Any) -> None:
-    """Mark the bytes of each element as real, but not the gaps between elements."""
-    mark = library().mark
+def mark_elements(tensor: Any, mark: int = REAL) -> None:
+    """Mark the bytes of each element, but not the gaps between elements."""
     if tensor.is_contiguous():
-        mark(tensor.data_ptr(), tensor.nbytes, 1)
+        library().mark(tensor.data_ptr(), tensor.nbytes, mark)
         return
     for at in _addresses(tensor):
-        mark(at, tensor.element_size(), 1)
+        library().mark(at, tensor.element_size(), mark)
 
 
 def _addresses(tensor: Any) -> list[int]:

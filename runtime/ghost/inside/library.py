@@ -10,6 +10,7 @@ from typing import Any
 Say = Callable[[int, str, int, int], None]
 # The kinds of findings that the library reports: see `ghost_listen`.
 STUB, UNREAD, GUESS, CAPPED, EXPORT = 1, 2, 3, 4, 5
+UNREAL, REAL, DOUBTED, HELD = range(4)  # marks of bytes: see ghost.h
 
 _LISTENER = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -24,8 +25,8 @@ class Library:
         self.mark = library.ghost_mark
         self.mark.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
         self.mark.restype = None
-        self.marked = library.ghost_marked
-        self.marked.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        self.marked, self.held = library.ghost_marked, library.ghost_held
+        self.marked.argtypes = self.held.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         # Counts the launch of a kernel that does not reach the library: a node, if a stream is captured.
         self.launched = library.ghost_launched
         self.launched.argtypes, self.launched.restype = [], None

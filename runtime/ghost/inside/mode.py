@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from runtime.ghost.inside import host, philox
-from runtime.ghost.inside.library import library
+from runtime.ghost.inside.library import HELD, REAL, library
 from runtime.ghost.inside.plans import Kind, Plan, plan_of
 from runtime.ghost.inside.values import extent, forget
 
@@ -108,7 +108,8 @@ def _ordinary(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
     given = tensors(args, kwargs)
     if not _on_device(given, kwargs):
         return _fresh(func, args, kwargs)
-    if not host.all_real(given):
+    real = host.all_real(given)
+    if not real and (plan.answers or plan.sized or not host.all_real(given, held=True)):
         out = _fresh(func, args, kwargs)
         _lost(plan, out, args, kwargs, given)
         return out
@@ -121,7 +122,8 @@ def _ordinary(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
     fresh = [one for one in tensors((out,), NONE) if one.is_cuda]
     if all(map(host.is_small, fresh)):
         computed = host.compute(func, args, kwargs)
-        if computed is not host.FAILED and host.settle(plan, out, computed, args, kwargs):
+        mark = REAL if real else HELD
+        if computed is not host.FAILED and host.settle(plan, out, computed, args, kwargs, mark):
             return out
     _lost(plan, out, args, kwargs, given)
     return out
@@ -157,7 +159,7 @@ def _copy(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
     if plan.may_alias and _shares(out, given):
         return out
     if not out.is_cuda:
-        if not real:
+        if not real and not host.is_real(source, held=True):
             host.read_unreal(out)
         return out
     if not _same_layout(out, source) and (source.is_cuda or not out.is_contiguous()):
@@ -209,9 +211,8 @@ def _zero(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _item(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
     value = _fresh(func, args, kwargs)
-    if args[0].is_cuda and not host.is_real(args[0]):
-        return type(value)(0)
-    return value
+    known = not args[0].is_cuda or host.is_real(args[0], held=True)
+    return value if known else type(value)(0)
 
 
 def _custom(plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from runtime.ghost.inside.answers import RUNNER, UNKNOWN, Answer, answer_of
 from runtime.ghost.inside.arguments import cannot_follow
 from runtime.ghost.inside.calls import outside_torch
 from runtime.ghost.inside.hooks import after
-from runtime.ghost.inside.library import library
+from runtime.ghost.inside.library import DOUBTED, library
 from runtime.ghost.inside.sources.verdict import doubt, only_read
 from runtime.ghost.inside.stream import say
 from runtime.ghost.inside.values import forget
@@ -72,7 +72,8 @@ class Missing:
         library().launched()
         if small.runs():
             read = self._only_read
-            forget(*(one for at, one in enumerate(args) if at not in read), *kwargs.values())
+            may_change = (one for at, one in enumerate(args) if at not in read)
+            forget(*may_change, *kwargs.values(), mark=DOUBTED)
         if answer is RUNNER:
             return Stub(f"{self._module}.{self.__name__}")
         return answer.give(*args) if answer is not None else None

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from runtime.ghost.inside.library import library
+from runtime.ghost.inside.library import UNREAL, library
 
 PLAIN = {int, float, bool, str, type(None)}
 
 
-def forget(*values: Any) -> None:
-    """Mark these arguments as not real, because a kernel that did not run may have written to them."""
+def forget(*values: Any, mark: int = UNREAL) -> None:
+    """Mark these arguments as not real, because a kernel that did not run may have written to them.
+    With the mark DOUBTED they hold their values until something else is known to write to them."""
     for value in values:
         kind = value.__class__
         if kind in PLAIN:
             continue
         if kind is tuple or kind is list:
-            forget(*value)
+            forget(*value, mark=mark)
         elif getattr(value, "is_cuda", False):
             at, size = extent(value)
             if size:
-                library().mark(at, size, 0)
+                library().mark(at, size, mark)
         elif getattr(getattr(value, "base", None), "is_cuda", False):  # a descriptor of a tensor
-            forget(value.base)
+            forget(value.base, mark=mark)
 
 
 def extent(tensor: Any) -> tuple[int, int]:
