@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 43_232
+MOST_LINES_OF_ALL_TESTS = 43_019
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -24,15 +24,15 @@ CORE = (
 MOST_LINES_OF_THE_CORE = 12_500
 MOST_LINES = {
     "toml": 15,
-    "__init__": 15, "autotune": 2300, "devices": 650, "flashinfer": 1116, "folding": 536, "baking": 600,
+    "__init__": 15, "autotune": 2300, "devices": 627, "flashinfer": 1116, "folding": 536, "baking": 600,
     "moe_configs": 850, "config_files": 375, "config_tuning": 589, "pins": 199, "forward": 907, "ghost":
-    6560, "graphs": 400, "layers": 2200, "models": 1316, "decoder": 1240, "moe": 1160, "record": 800,
-    "server": 2800, "sglang": 2764, "simulate": 1273, "start": 580, "__main__": 10, "asking": 705,
-    "cache": 3200, "cli": 1250, "commands": 3386, "compile": 1300,
-    "deployment": 2500, "errors": 50, "explain": 595, "export":
-    436, "fleet": 1600, "keys": 900, "locks": 20, "log_lines": 200, "memory": 3438, "processes": 700,
-    "reading": 106, "recorded": 600, "server_log": 1745, "servers": 1262, "ship": 5320,
-    "start_report": 1323, "stores": 2900, "units": 80, "verify": 2905, "warm": 2195, "web_page": 38,
+    6560, "graphs": 393, "layers": 2197, "models": 1316, "decoder": 1239, "moe": 1160, "record": 800,
+    "server": 2800, "sglang": 2764, "simulate": 842, "start": 580, "__main__": 10, "asking": 703,
+    "cache": 3200, "cli": 1250, "commands": 3382, "compile": 1300,
+    "deployment": 2499, "errors": 50, "explain": 578, "export":
+    429, "fleet": 1600, "keys": 888, "locks": 20, "log_lines": 200, "memory": 3431, "processes": 700,
+    "reading": 106, "recorded": 589, "server_log": 1742, "servers": 1262, "ship": 5320,
+    "start_report": 1323, "stores": 2900, "units": 80, "verify": 2905, "warm": 2192, "web_page": 38,
     "writing": 125,
 }  # fmt: skip
 

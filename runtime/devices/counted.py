@@ -105,4 +105,4 @@ class Counted(Device):
         try:
             yield
         finally:
-            model.end_capture()
+            model.end_capture(self.tracker.stream)

@@ -17,8 +17,8 @@ from runtime.simulate.tracker import AllocationTracker
 class Cpu(Counted):
     """A CPU as a device. Its memory is unlimited, and a graph runs its forward again."""
 
-    def __init__(self, log: bool = False, frames: bool = False) -> None:
-        super().__init__(AllocationTracker(CachingAllocator(), "cpu", log=log, frames=frames))
+    def __init__(self, log: bool = False) -> None:
+        super().__init__(AllocationTracker(CachingAllocator(), "cpu", log=log))
         self.torch_device = torch.device("cpu")
 
     def _capture(self, run: Callable[[], Any], pool: int, before: Callable[[], None]) -> Graph:

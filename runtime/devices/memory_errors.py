@@ -5,16 +5,13 @@ from __future__ import annotations
 import torch
 
 from runtime.devices.readings import OutOfMemory, parse_out_of_memory
+from runtime.simulate.allocator import SimulatedOutOfMemory
 from runtime.simulate.frames import RUNTIME, asks_for_memory
-from runtime.simulate.oom import SimulatedOutOfMemory
 
 
 def out_of_memory(error: BaseException) -> OutOfMemory | None:
     if isinstance(error, SimulatedOutOfMemory):
-        state = error.state
-        unallocated = state.reserved - state.allocated - state.cached_in_private_pools
-        numbers = (error.tried, state.free, state.total, state.allocated, unallocated)
-        return OutOfMemory(*numbers, where=_raised_at(error))
+        return OutOfMemory(*error.numbers, where=_raised_at(error))
     if isinstance(error, torch.OutOfMemoryError):
         return parse_out_of_memory(str(error), _raised_at(error))
     return out_of_memory(error.__cause__) if error.__cause__ else None

@@ -13,7 +13,7 @@ import torch
 from runtime.devices.base import WARM_UPS, Graph, nothing
 from runtime.devices.counted import Counted
 from runtime.devices.layer_loop import loop_with
-from runtime.simulate.allocation import Recording
+from runtime.simulate.allocation import Step
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.compiler import leave_compiler_out
 from runtime.simulate.constants import H200, GpuConstants
@@ -23,24 +23,20 @@ from runtime.simulate.tracker import AllocationTracker
 
 
 class Meta(Counted):
-    """A GPU of `total` bytes. `fold` skips repeated layers and forwards; `frames` keeps stacks."""
+    """A GPU of `total` bytes. `fold` skips repeated layers and forwards."""
 
     def __init__(
         self,
         total: int,
         arch: str = "sm90",
         fold: bool = True,
-        frames: bool = False,
         log: bool = False,
         constants: GpuConstants | None = None,
     ) -> None:
-        model = CachingAllocator(total)
-        if frames:
-            model.events = []
         self.constants = constants or H200
         self.sm_major = int(arch.removeprefix("sm")[:-1])
         gemm_bytes = self.constants.gemm_workspace.bytes
-        super().__init__(AllocationTracker(model, "meta", gemm_bytes, frames=frames, log=log))
+        super().__init__(AllocationTracker(CachingAllocator(total), "meta", gemm_bytes, log=log))
         leave_compiler_out()
         self.torch_device = torch.device("meta")
         self._fold = fold
@@ -75,10 +71,10 @@ class Meta(Counted):
         return Graph(outputs, nothing)
 
     def _capture_replayed(
-        self, outputs: Any, recording: Recording, pool: int, before: Callable[[], None]
+        self, outputs: Any, recording: list[Step], pool: int, before: Callable[[], None]
     ) -> Graph:
         """Make the tensors of the first warm-up the graph's outputs, in the memory of the graph."""
-        made = {allocation for is_made, allocation in recording.steps if is_made}
+        made = {allocation for is_made, allocation in recording if is_made}
         held = {self.tracker.allocation_of(tensor): tensor for tensor in tensors_of(outputs)}
         owned = {allocation: tensor for allocation, tensor in held.items() if allocation in made}
         for tensor in owned.values():

@@ -1,4 +1,4 @@
-"""The record of each allocation, and recordings of allocations and frees."""
+"""The record of each allocation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 
 from runtime.simulate.blocks import Block
-from runtime.simulate.frames import RUNTIME, Frame
+from runtime.simulate.frames import RUNTIME
 
 
 @dataclass(slots=True, eq=False)
@@ -19,15 +19,13 @@ class Allocation:
     dtype: str
     code: CodeType | None = None
     line: int = 0
-    frames: tuple[Frame, ...] = ()
     sequence: int = 0
     phase: str = ""
     block: Block = field(init=False)
 
     def copy(self) -> Allocation:
         """Return a copy that is not placed yet."""
-        where = self.code, self.line, self.frames
-        return Allocation(self.nbytes, self.op, self.shape, self.dtype, *where)
+        return Allocation(self.nbytes, self.op, self.shape, self.dtype, self.code, self.line)
 
     @property
     def what(self) -> str:
@@ -41,18 +39,4 @@ class Allocation:
         return f"{file}:{self.line} {self.code.co_name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """Steps `start` to `end` of a recording, followed by `count` more rounds of the same steps."""
-
-    start: int
-    end: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """Allocations (True) and frees (False) in the order they happened."""
-
-    steps: list[tuple[bool, Allocation]] = field(default_factory=list)
-    loops: list[Loop] = field(default_factory=list)
+Step = tuple[bool, Allocation]  # an allocation (True) or a free (False)

@@ -1,19 +1,17 @@
-"""torch's CUDACachingAllocator as arithmetic: native backend, default settings, exact to the byte.
+"""torch's CUDACachingAllocator as arithmetic: native backend, default settings.
 
 Sizes are rounded to 512 bytes and served best fit (by size, then address) from free lists, one pair for each
 (memory pool, stream). A request up to 1 MiB comes from 2 MiB segments, one under 10 MiB from 20 MiB segments,
-a larger one from a segment of its own. The driver chooses a segment's address, which decides among free
-blocks of one size, so an `AddressSpace` models the driver.
+a larger one from a segment of its own. Segments follow each other; a driver places them elsewhere, which
+decides among free blocks of one size.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+import torch
 
-from runtime.server.units import MIB
-from runtime.simulate.addresses import AddressSpace
-from runtime.simulate.blocks import ADDRESS_BITS, ADDRESS_MASK, DEFAULT_POOL, Block, Event, FreeList, Segment
-from runtime.simulate.oom import MemoryState, SimulatedOutOfMemory
+from runtime.server.units import GIB, MIB
+from runtime.simulate.blocks import Block, FreeList
 
 MIN_BLOCK = 512
 SMALL_LIMIT = MIB
@@ -21,6 +19,26 @@ SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 LARGE_LIMIT = 10 * MIB
 LARGE_ROUNDING = 2 * MIB
+_DEFAULT_POOL = 0
+_FIRST_ADDRESS = 1 << 40
+
+Lists = tuple[FreeList, FreeList]  # small blocks, large blocks
+
+
+class SimulatedOutOfMemory(torch.OutOfMemoryError):
+    """A subclass of torch's own error. `tried` is the size of the segment; `unallocated` is reserved and
+    usable by later requests, which the free blocks of graph pools are not."""
+
+    def __init__(self, tried: int, total: int, free: int, allocated: int, unallocated: int) -> None:
+        super().__init__(
+            f"CUDA out of memory. Tried to allocate {_shown(tried)}. The GPU has a total capacity of "
+            f"{_shown(total)} of which {_shown(free)} is free."
+        )
+        self.numbers = (tried, free, total, allocated, unallocated)
+
+
+def _shown(nbytes: int) -> str:
+    return f"{nbytes / GIB:.2f} GiB" if nbytes > GIB else f"{nbytes / MIB:.2f} MiB"
 
 
 def segment_size(rounded: int) -> int:
@@ -35,28 +53,19 @@ def segment_size(rounded: int) -> int:
 class CachingAllocator:
     """The allocator of a GPU of `total` bytes (None: unlimited); others use `non_torch`. Both may change."""
 
-    def __init__(
-        self, total: int | None = None, non_torch: int = 0, addresses: AddressSpace | None = None
-    ) -> None:
-        self.total = total
-        self.non_torch = non_torch
-        self.addresses = addresses or AddressSpace()
+    def __init__(self, total: int | None = None, non_torch: int = 0) -> None:
+        self.total, self.non_torch = total, non_torch
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
-        self.events: list[Event] | None = None
-        self.segments: dict[int, Segment] = {}
-        self._lists: dict[tuple[int, int], tuple[FreeList, FreeList]] = {}
-        self._current: dict[int, tuple[FreeList, FreeList]] = {}  # by stream
+        self._lists: dict[tuple[int, int], Lists] = {}
+        self._current: dict[int, Lists] = {}  # by stream
+        self._next_address, self._last_pool = _FIRST_ADDRESS, _DEFAULT_POOL
         self._is_changing = False
         self._late: list[Block] = []
-        self._capturing: list[tuple[int, int]] = []
-        self._next_pool = DEFAULT_POOL + 1
 
-    # -- malloc and free ------------------------------------------------------------------------------------
-
-    def malloc(self, nbytes: int, stream: int = 0, tag: object = None) -> Block:
+    def malloc(self, nbytes: int, stream: int = 0) -> Block:
         self._is_changing = True
         try:
-            return self._malloc(nbytes, stream, tag)
+            return self._malloc(nbytes, stream)
         finally:
             self._settle()
 
@@ -71,154 +80,112 @@ class CachingAllocator:
         finally:
             self._settle()
 
-    def _settle(self) -> None:
-        self._is_changing = False
-        while self._late:
-            self.free(self._late.pop(0))
-
-    def _malloc(self, nbytes: int, stream: int, tag: object) -> Block:
-        if nbytes <= 0:
-            raise ValueError(f"an allocation of {nbytes} bytes: torch makes none for an empty tensor")
-        size = (nbytes + MIN_BLOCK - 1) & -MIN_BLOCK
-        small = size <= SMALL_LIMIT
-        lists = self._current.get(stream) or self._lists_of(DEFAULT_POOL, stream)
-        free_list = lists[0] if small else lists[1]
-        keys = free_list.keys
-        i = bisect_left(keys, size << ADDRESS_BITS)
-        if i < len(keys):
-            block = free_list.blocks.pop(keys.pop(i) & ADDRESS_MASK)
-        else:
-            block = self._new_segment(size, free_list, tag)
-        remaining = block.size - size
-        if remaining > SMALL_LIMIT or (small and remaining):
-            rest = Block(block.address + size, remaining, free_list, block)
-            rest.next = block.next
-            if rest.next is not None:
-                rest.next.prev = rest
-            block.next = rest
-            block.size = size
-            insort(keys, remaining << ADDRESS_BITS | rest.address)
-            free_list.blocks[rest.address] = rest
-        block.live = True
-        block.requested = nbytes
-        block.tag = tag
-        self.allocated += block.size
-        if self.allocated > self.peak_allocated:
-            self.peak_allocated = self.allocated
-        self._log("alloc", block.address, block.size, free_list, tag)
-        return block
-
-    def _free(self, block: Block) -> None:
-        if not block.live:
-            raise ValueError(f"the block at {block.address:#x} is free already")
-        self.allocated -= block.size
-        free_list = block.free_list
-        self._log("free", block.address, block.size, free_list, block.tag)
-        block.live = False
-        block.requested = 0
-        block.tag = None
-        after = block.next
-        if after is not None and not after.live:
-            free_list.remove(after)
-            self._absorb(block, after)
-        before = block.prev
-        if before is not None and not before.live:
-            free_list.remove(before)
-            self._absorb(before, block)
-            block = before
-        insort(free_list.keys, block.size << ADDRESS_BITS | block.address)
-        free_list.blocks[block.address] = block
-
-    @staticmethod
-    def _absorb(block: Block, after: Block) -> None:
-        block.size += after.size
-        block.next = after.next
-        if after.next is not None:
-            after.next.prev = block
-
-    # -- segments -------------------------------------------------------------------------------------------
-
-    @property
-    def free_bytes(self) -> int | None:
-        """Return the bytes that the driver would report as free."""
-        return None if self.total is None else max(0, self.total - self.non_torch - self.reserved)
-
     def empty_cache(self) -> None:
-        """Give back every segment without a live block, except those of graph pools in use."""
+        """Give back every segment without a live block, except those of graph pools."""
         self._is_changing = True
         try:
             self._release_unused()
         finally:
             self._settle()
 
-    def _release_unused(self) -> None:
-        for (pool, _), lists in self._lists.items():
-            if pool == DEFAULT_POOL:
-                for free_list in lists:
-                    self._release_segments(free_list)
+    @property
+    def free_bytes(self) -> int | None:
+        """Return the bytes that the driver would report as free."""
+        return None if self.total is None else max(0, self.total - self.non_torch - self.reserved)
 
     def free_blocks(self) -> tuple[tuple[int, ...], ...]:
-        """Return every free block of every list. States with equal lists serve requests equally."""
-        return tuple(tuple(free_list.keys) for lists in self._lists.values() for free_list in lists)
+        """Return the sizes of the free blocks of every list."""
+        return tuple(one.sizes for lists in self._lists.values() for one in lists)
 
     def reset_peaks(self) -> None:
         self.peak_allocated, self.peak_reserved = self.allocated, self.reserved
 
-    def _new_segment(self, size: int, free_list: FreeList, tag: object) -> Block:
-        nbytes = segment_size(size)
-        if not self._fits(nbytes) and not self._capturing:
+    def new_pool(self) -> int:
+        self._last_pool += 1
+        return self._last_pool
+
+    def begin_capture(self, pool: int, stream: int = 0) -> None:
+        """Serve `stream` from `pool`, which the captured graph keeps."""
+        self._current[stream] = self._lists_of(pool, stream)
+
+    def end_capture(self, stream: int = 0) -> None:
+        del self._current[stream]
+
+    def _settle(self) -> None:
+        self._is_changing = False
+        while self._late:
+            self.free(self._late.pop(0))
+
+    def _malloc(self, nbytes: int, stream: int) -> Block:
+        if nbytes <= 0:
+            raise ValueError(f"an allocation of {nbytes} bytes: torch makes none for an empty tensor")
+        size = (nbytes + MIN_BLOCK - 1) & -MIN_BLOCK
+        small = size <= SMALL_LIMIT
+        lists = self._current.get(stream) or self._lists_of(_DEFAULT_POOL, stream)
+        free_list = lists[0] if small else lists[1]
+        block = free_list.pop_fitting(size) or self._new_segment(segment_size(size), free_list)
+        remaining = block.size - size
+        if remaining > SMALL_LIMIT or (small and remaining):
+            rest = Block(block.address + size, remaining, free_list, block)
+            rest.next = block.next
+            if rest.next is not None:
+                rest.next.prev = rest
+            block.next, block.size = rest, size
+            free_list.add(rest)
+        block.live = True
+        self.allocated += block.size
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        return block
+
+    def _free(self, block: Block) -> None:
+        if not block.live:
+            raise ValueError(f"the block at {block.address:#x} is free already")
+        self.allocated -= block.size
+        free_list, after, before = block.free_list, block.next, block.prev
+        block.live = False
+        if after is not None and not after.live:
+            free_list.remove(after)
+            _absorb(block, after)
+        if before is not None and not before.live:
+            free_list.remove(before)
+            _absorb(before, block)
+            block = before
+        free_list.add(block)
+
+    def _new_segment(self, nbytes: int, free_list: FreeList) -> Block:
+        if not self._fits(nbytes) and not self._current:
             self._release_unused()
         if not self._fits(nbytes):
-            self._log("oom", self.free_bytes or 0, nbytes, free_list, tag)
-            raise SimulatedOutOfMemory(nbytes, self._state())
-        block = Block(self.addresses.take(nbytes), nbytes, free_list)
-        self.segments[block.address] = Segment(block.address, nbytes, free_list, block)
+            in_pools = sum(sum(one.sizes) for one in self._free_lists(of_graphs=True))
+            unallocated = self.reserved - self.allocated - in_pools
+            free = self.free_bytes or 0
+            raise SimulatedOutOfMemory(nbytes, self.total or 0, free, self.allocated, unallocated)
+        block = Block(self._next_address, nbytes, free_list)
+        self._next_address += nbytes
         self.reserved += nbytes
-        if self.reserved > self.peak_reserved:
-            self.peak_reserved = self.reserved
-        self._log("segment_alloc", block.address, nbytes, free_list, tag)
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
         return block
 
     def _fits(self, nbytes: int) -> bool:
         return self.total is None or self.reserved + self.non_torch + nbytes <= self.total
 
-    def _release_segments(self, free_list: FreeList) -> None:
-        for block in list(free_list.blocks.values()):
-            if block.prev is None and block.next is None:
-                free_list.remove(block)
-                del self.segments[block.address]
-                self.addresses.give(block.address, block.size)
-                self.reserved -= block.size
-                self._log("segment_free", block.address, block.size, free_list)
+    def _release_unused(self) -> None:
+        for free_list in self._free_lists(of_graphs=False):
+            for block in list(free_list.blocks.values()):
+                if block.prev is None and block.next is None:
+                    free_list.remove(block)
+                    self.reserved -= block.size
 
-    def _log(self, action: str, address: int, size: int, free_list: FreeList, tag: object = None) -> None:
-        if self.events is not None:
-            self.events.append(Event(action, address, size, free_list, tag))
+    def _free_lists(self, of_graphs: bool) -> list[FreeList]:
+        pools = ((pool != _DEFAULT_POOL, lists) for (pool, _), lists in self._lists.items())
+        return [one for is_graphs, lists in pools if is_graphs == of_graphs for one in lists]
 
-    def _state(self) -> MemoryState:
-        private = (lists for (pool, _), lists in self._lists.items() if pool != DEFAULT_POOL)
-        cached = sum(block.size for lists in private for one in lists for block in one.blocks.values())
-        return MemoryState(self.total or 0, self.free_bytes or 0, self.allocated, self.reserved, cached)
+    def _lists_of(self, pool: int, stream: int) -> Lists:
+        return self._lists.setdefault((pool, stream), (FreeList(), FreeList()))
 
-    # -- memory pools of CUDA graphs ------------------------------------------------------------------------
 
-    def new_pool(self) -> int:
-        pool = self._next_pool
-        self._next_pool += 1
-        return pool
-
-    def begin_capture(self, pool: int, stream: int = 0) -> None:
-        """Serve `stream` from `pool`, which the captured graph keeps."""
-        self._current[stream] = self._lists_of(pool, stream)
-        self._capturing.append((pool, stream))
-
-    def end_capture(self) -> None:
-        _, stream = self._capturing.pop()
-        del self._current[stream]
-
-    def _lists_of(self, pool: int, stream: int) -> tuple[FreeList, FreeList]:
-        lists = self._lists.get((pool, stream))
-        if lists is None:
-            lists = (FreeList(pool, stream, small=True), FreeList(pool, stream, small=False))
-            self._lists[(pool, stream)] = lists
-        return lists
+def _absorb(block: Block, after: Block) -> None:
+    block.size += after.size
+    block.next = after.next
+    if after.next is not None:
+        after.next.prev = block

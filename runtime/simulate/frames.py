@@ -5,14 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from types import CodeType, FrameType
 
-import torch
-
 RUNTIME = str(Path(__file__).parent.parent) + "/"
 _MACHINERY = (RUNTIME + "simulate/", RUNTIME + "devices/")
-_SKIPPED = (*_MACHINERY, str(Path(torch.__file__).parent) + "/")
-_MAX_FRAMES = 24
 
-Frame = tuple[str, int, str]  # file, line, function
 _ours: dict[CodeType, bool] = {}
 
 
@@ -31,14 +26,3 @@ def innermost_runtime_frame(frame: FrameType | None) -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
-
-
-def stack(frame: FrameType | None) -> tuple[Frame, ...]:
-    """Return the frames, innermost first, without those of torch and of the devices."""
-    frames: list[Frame] = []
-    while frame is not None and len(frames) < _MAX_FRAMES:
-        code = frame.f_code
-        if not code.co_filename.startswith(_SKIPPED):
-            frames.append((code.co_filename, frame.f_lineno, code.co_name))
-        frame = frame.f_back
-    return tuple(frames)

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from runtime.simulate.allocation import Allocation, Recording
+from runtime.simulate.allocation import Allocation, Step
 from runtime.simulate.allocator import CachingAllocator
-from runtime.simulate.frames import innermost_runtime_frame, stack
+from runtime.simulate.frames import innermost_runtime_frame
 from runtime.simulate.kernel import Kernel, Watcher, watcher
 from runtime.simulate.tensors import tensors_of
 
@@ -61,27 +61,21 @@ class _StorageRef(weakref.ref[Any]):
 
 
 class AllocationTracker(TorchDispatchMode):
-    """A context manager that counts allocations. `gemm_bytes` is torch's cuBLAS workspace on the GPU;
-    `frames` keeps whole Python stacks, `log` every allocation."""
+    """A context manager that counts allocations. `gemm_bytes` is torch's cuBLAS workspace on the GPU; with
+    `log` every allocation is kept."""
 
     def __init__(
-        self,
-        allocator: CachingAllocator,
-        device_type: str,
-        gemm_bytes: int = 0,
-        frames: bool = False,
-        log: bool = False,
+        self, allocator: CachingAllocator, device_type: str, gemm_bytes: int = 0, log: bool = False
     ) -> None:
         super().__init__()
         self.allocator = allocator
         self.stream = 0
         self.phase = ""
         self.log: list[Allocation] | None = [] if log else None
-        self.recording: Recording | None = None
+        self.recording: list[Step] | None = None
         self.kernels = 0  # ops of a graph that launch something, repeated layers included
         self._device_type = device_type
         self._gemm_bytes, self._gemm_streams = gemm_bytes, set[int]()
-        self._frames = frames
         self._in_kernel = False
         self._unwatched: list[Token[Watcher | None]] = []
         self._stored: dict[int, tuple[_StorageRef, Allocation]] = {}
@@ -167,14 +161,12 @@ class AllocationTracker(TorchDispatchMode):
         frame = innermost_runtime_frame(sys._getframe(2))
         if frame is not None:
             allocation.code, allocation.line = frame.f_code, frame.f_lineno
-        if self._frames:
-            allocation.frames = stack(sys._getframe(2))
         self.allocate(allocation)
         return allocation
 
     def allocate(self, allocation: Allocation) -> None:
         allocation.phase = self.phase
-        allocation.block = self.allocator.malloc(allocation.nbytes, self.stream, allocation)
+        allocation.block = self.allocator.malloc(allocation.nbytes, self.stream)
         self._sequence += 1
         allocation.sequence = self._sequence
         self._live.add(allocation)
@@ -185,7 +177,7 @@ class AllocationTracker(TorchDispatchMode):
         if self.log is not None:
             self.log.append(allocation)
         if self.recording is not None:
-            self.recording.steps.append((True, allocation))
+            self.recording.append((True, allocation))
 
     def free(self, allocation: Allocation) -> None:
         self.allocator.free(allocation.block)
@@ -193,7 +185,7 @@ class AllocationTracker(TorchDispatchMode):
         if allocation.sequence <= self._peak_sequence:
             self._freed_since_peak.append(allocation)
         if self.recording is not None:
-            self.recording.steps.append((False, allocation))
+            self.recording.append((False, allocation))
 
     # -- reading --------------------------------------------------------------------------------------------
 
@@ -217,16 +209,6 @@ class AllocationTracker(TorchDispatchMode):
         """Free the allocation of `tensor`'s storage, although the tensor lives on."""
         _, allocation = self._stored.pop(tensor.untyped_storage()._cdata)
         self.free(allocation)
-
-    def holds(self, allocation: Allocation) -> bool:
-        return allocation in self._live
-
-    def hand_over(self, source: Allocation, target: Allocation) -> None:
-        """Let `target` take the block of `source`."""
-        target.block, target.sequence, target.phase = source.block, source.sequence, source.phase
-        target.block.tag = target
-        self._live.discard(source)
-        self._live.add(target)
 
     def adopt(self, tensor: torch.Tensor, allocation: Allocation) -> None:
         """Tie `allocation` to the storage of a tensor: it is freed with the storage."""

@@ -41,17 +41,18 @@ def server_starter(
     first_rank(asked.ranks)
     opening = opened(server, asked.flags, asked.command, trust_remote_code, total, taken, asked.fast)
     with opening as (typed, question, answers):
-        yield ServerStarter(answers, question, typed.argv, asked.ranks, out)
+        yield ServerStarter(answers, question, typed.argv, asked, out)
 
 
 class ServerStarter:
     """Starts the user's server. `typed`: the flags as given, with the model's name and not its folder."""
 
     def __init__(
-        self, answers: Answers, question: Question, typed: Sequence[str], ranks: str, out: Output
+        self, answers: Answers, question: Question, typed: Sequence[str], asked: MemoryOptions, out: Output
     ) -> None:
         self._answers, self._question, self._typed = answers, question, typed
-        self._ranks, self._out, self._live = ranks, out, Live(out, question.server)
+        self._ranks, self._snapshot = asked.ranks, asked.snapshot
+        self._out, self._live = out, Live(out, question.server)
 
     @property
     def release(self) -> Release:
@@ -64,7 +65,7 @@ class ServerStarter:
     def command(self, change: Change) -> str:
         return changed_command(self._typed, self._question.environment, change)
 
-    def start(self, change: Change, least: int | None = None, snapshot: Path | None = None) -> Started:
+    def start(self, change: Change, least: int | None = None) -> Started:
         """Start the first rank, and the ranks whose memory may differ according to its record. Each rank
         gets as many KV tokens as the rank with the fewest."""
         if change is not AS_IS:
@@ -80,6 +81,7 @@ class ServerStarter:
                 return None
             return STOP if event["least_free"] < least else None
 
+        snapshot = self._snapshot if change is AS_IS else None
         first = self._one(replace(question, rank=first_rank(self._ranks)), say, snapshot)
         layout = layout_of(first)
         ranks = layout.started(self._ranks) if layout.ranks > 1 else (first.asked.rank,)

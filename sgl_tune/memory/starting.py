@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from runtime.record.record import Record
@@ -37,7 +36,7 @@ class Starter(Protocol):
 
     @property
     def release(self) -> Release: ...
-    def start(self, change: Change, least: int | None = None, snapshot: Path | None = None) -> Started: ...
+    def start(self, change: Change, least: int | None = None) -> Started: ...
     def check(self, change: Change) -> None:
         """Raise UsageError for a change that this server cannot have, before anything is started."""
 

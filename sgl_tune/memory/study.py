@@ -52,10 +52,9 @@ def starter_of(
         with server_starter(asked, server, shown.trust_remote_code, total_bytes, out) as starter:
             yield starter
         return
-    if asked.taken is not None:
-        raise UsageError(
-            "--taken needs a server that is started on the GPU", "name the server: --server PATH"
-        )
+    of_server = {"--taken": asked.taken, "--snapshot": asked.snapshot and not asked.measure}
+    for name in (name for name, value in of_server.items() if value):
+        raise UsageError(f"{name} needs a server that is started", "name the server: --server PATH")
     with out.progress("simulating starts") as progress:
         yield CoreStarter(asked, total_bytes, progress.advance)
 
@@ -66,7 +65,7 @@ def study(asked: MemoryOptions, starter: Starter, out: Output, record: Path | No
     sweep = parse_sweep(asked.sweep) if asked.sweep else ()
     for change in (*what_ifs, *sweep):
         starter.check(change)
-    first = starter.start(AS_IS, snapshot=None if asked.measure else asked.snapshot)
+    first = starter.start(AS_IS)
     if record is not None and first.record is not None:
         write_text(record, first.record.to_json())
     others = {one.name: starter.start(one).report for one in (*what_ifs, *sweep)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -53,9 +52,8 @@ def test_json_of_a_prediction_has_its_phases_and_what_ifs() -> None:
 
 def test_a_start_that_dies_exits_with_1_and_says_what_would_help(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    snapshot = tmp_path / "snapshot.pickle"
     ran = run_here(*DEMO, "--gpu", "l40s", "--mem-fraction-static", "0.995",
-              "--context-length", "1024", "--html", page, "--snapshot", snapshot)  # fmt: skip
+              "--context-length", "1024", "--html", page)  # fmt: skip
     assert ran.code == 1, ran.out + ran.err
     assert (
         "OUT OF MEMORY, inside the error bar, in" in ran.out
@@ -65,8 +63,6 @@ def test_a_start_that_dies_exits_with_1_and_says_what_would_help(tmp_path: Path)
     text = page.read_text()
     assert not re.search(r"(src|href)\s*=\s*.?https?:|url\(.?https?:|@import|fetch\(", text)
     assert text.count("<script") == 2 and "out of memory" in text.lower()
-    trace = pickle.loads(snapshot.read_bytes())
-    assert trace["device_traces"][0][-1]["action"] == "oom" and trace["segments"]
 
 
 def test_a_sweep_ends_with_the_highest_that_fits() -> None:
@@ -138,6 +134,7 @@ def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
         (("--log", "/nonexistent/run.jsonl"), "cannot be read"),
         (("--measure", "--model", "demo-moe"), "there is none here"),
         ((), "no model is named"),
+        (("--model", "demo-moe", "--snapshot", "/tmp/x"), "--snapshot needs a server"),
         (
             ("--model", "demo-moe", "--tp", "4", "--what-if", "ep=3"),
             "--ep 3: MoE backend flashinfer_cutlass wants",

@@ -104,14 +104,6 @@ def test_the_runtime_line_that_allocated_is_named() -> None:
         assert mine.where == ""
 
 
-def test_whole_stacks_are_kept_when_asked_for() -> None:
-    with _tracking(frames=True) as tracker:
-        x = torch.zeros(4, device="meta")
-        held = tracker.allocation_of(x)
-    assert held is not None
-    assert held.frames[0][2] == "test_whole_stacks_are_kept_when_asked_for"
-
-
 def test_log_names_phase_shape_and_bytes() -> None:
     with _tracking(log=True) as tracker:
         tracker.phase = "weights"
@@ -164,7 +156,7 @@ class TestFolding:
                     out = self._forward(widths)
                 model = tracker.allocator
                 numbers = (model.peak_allocated, model.peak_reserved, model.allocated, model.reserved)
-                seen.append((*numbers, model.free_blocks(), [a.nbytes for a in tracker.largest_at_peak(9)]))
+                seen.append((*numbers, [a.nbytes for a in tracker.largest_at_peak(9)]))
                 assert tracker.allocation_of(out) is not None
                 del kept, out
                 assert model.allocated == 32 * MIB
@@ -196,7 +188,6 @@ class TestFolding:
             with _tracking() as tracker, _folding(tracker):
                 out, recording = record(lambda: self._forward([1024] * 20), tracker)
                 assert recording is not None
-                assert sum(loop.count for loop in recording.loops) == 17
                 del out
                 tracker.reset_peak()
                 if replayed:
@@ -205,9 +196,7 @@ class TestFolding:
                 else:
                     self._forward([1024] * 20)
                 model = tracker.allocator
-                peaks.append(
-                    (model.peak_allocated, model.peak_reserved, model.allocated, model.free_blocks())
-                )
+                peaks.append((model.peak_allocated, model.peak_reserved, model.allocated))
         assert peaks[0] == peaks[1]
 
     def test_a_run_that_leaves_more_than_its_result_is_not_replayed(self) -> None:

@@ -6,7 +6,6 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from runtime.server.gpus import CPU, USUAL, Chosen, GpuModel, gpu_for
@@ -58,11 +57,11 @@ class CoreStarter:
     def command(self, change: Change) -> str:
         return changed_command(self._argv, self._variables, change)
 
-    def start(self, change: Change, least: int | None = None, snapshot: Path | None = None) -> Started:
+    def start(self, change: Change, least: int | None = None) -> Started:
         """Predict the start to its end. `least` is ignored, because a prediction is cheap."""
         began, deployment = time.process_time(), self.deployment(change)
         starts = self.starts(change, deployment)
-        reports = predict_all(starts, snapshot)
+        reports = predict_all(starts)
         self._done()
         return Started(
             tuple(self._noted(report, deployment, starts[0]) for report in reports),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runtime.moe.a2a_workspace import WorkspaceOverflow
@@ -15,7 +14,6 @@ from sgl_tune.errors import UsageError
 from sgl_tune.memory.core.of_run import report_of
 from sgl_tune.memory.core.start import Start
 from sgl_tune.memory.report import Constant, MemoryReport
-from sgl_tune.writing import written
 
 if TYPE_CHECKING:
     import torch
@@ -39,14 +37,14 @@ _KINDS = {
 }
 
 
-def predict_all(starts: Sequence[Start], snapshot: Path | None = None) -> list[MemoryReport]:
+def predict_all(starts: Sequence[Start]) -> list[MemoryReport]:
     """Predict the ranks of one server. Ranks of the same stage are alike. All stages get as many KV tokens
-    as the stage with the least room. `snapshot` shows the first rank."""
+    as the stage with the least room."""
     stages: dict[int, MemoryReport] = {}
     for start in starts:
         stage = start.rank // start.parallel.tp
         if stage not in stages:
-            stages[stage] = predict(start, None if stages else snapshot)
+            stages[stage] = predict(start)
     fewest = min((report.sizes.kv_tokens or 0 for report in stages.values()), default=0)
     found: dict[int, MemoryReport] = {}
     for start in starts:
@@ -58,23 +56,19 @@ def predict_all(starts: Sequence[Start], snapshot: Path | None = None) -> list[M
     return list(found.values())
 
 
-def predict(start: Start, snapshot: Path | None = None) -> MemoryReport:
-    """Predict one rank. `snapshot`: a file to write for PyTorch's memory_viz page."""
+def predict(start: Start) -> MemoryReport:
+    """Predict one rank."""
     import torch
 
     from runtime.devices.meta import Meta
-    from runtime.simulate.snapshot import write_snapshot
     from runtime.start.phases import PhaseRecorder
 
     torch.set_num_threads(1)
     constants = replace(H200, has_peers=start.has_peers)
-    device = Meta(start.gpu.usable_bytes, start.gpu.arch, frames=snapshot is not None, constants=constants)
+    device = Meta(start.gpu.usable_bytes, start.gpu.arch, constants=constants)
     recorder = PhaseRecorder(device, about=start.about())
     run_start(start, device, recorder)
     recorder.tell(constants=[asdict(constant) for constant in _constants(device)])
-    if snapshot is not None:
-        with written(snapshot) as file:
-            write_snapshot(device.tracker.allocator, file)
     return report_of(recorder.run(), start.title)
 
 
