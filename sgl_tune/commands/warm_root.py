@@ -20,10 +20,9 @@ from sgl_tune.compile.everything import (
     finish,
     show_filled,
     show_modules,
-    toolkit_of,
 )
 from sgl_tune.compile.goal import Goal, Modules, goal_of
-from sgl_tune.compile.toolkit import Toolkit
+from sgl_tune.compile.toolkit import Toolkit, toolkit_of
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.processes.interruption import Interruption, ending
@@ -50,7 +49,7 @@ def fill_root(
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(wishes.here)))
         goal = goal_of(one, plan, asked.command)
-        toolkit = toolkit_of(goal)
+        toolkit = toolkit_of(goal.python)
         _check_toolkit(toolkit, server)
         with ending(out.error), _kept():
             built = compile_all(goal, toolkit, out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from sgl_tune.compile.build import Built
 from sgl_tune.compile.goal import Goal, Modules
 from sgl_tune.compile.modules import compile_modules
 from sgl_tune.compile.server_start import Started, start, why_not_started
-from sgl_tune.compile.toolkit import Toolkit, find_toolkit
+from sgl_tune.compile.toolkit import Toolkit
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.scratch import scratch
@@ -78,13 +77,6 @@ class Filled:
             "left": list(self.left),
             "environment": dict(self.environment),
         }
-
-
-def toolkit_of(goal: Goal) -> Toolkit:
-    """Return the CUDA toolkit that was added with the server, else the machine's."""
-    own = next(goal.python.parents[1].glob("lib/python3*/site-packages/nvidia/cu*/bin/nvcc"), None)
-    environ = {**os.environ, "CUDA_HOME": str(own.parents[1])} if own is not None else os.environ
-    return find_toolkit(environ)
 
 
 def compile_all(goal: Goal, toolkit: Toolkit, out: Output) -> list[Built]:

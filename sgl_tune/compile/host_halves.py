@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +13,14 @@ from typing import Any
 from runtime.ghost import host_nvcc
 from runtime.ghost.gpus import Gpu
 from runtime.ghost.halves import Kind, keep_half
-from runtime.ghost.inside.compilers import TOOLS
 from runtime.ghost.library import NotALibrary
 from runtime.ghost.trust import Untrusted
 from runtime.sglang.server_process import Ghost, ghost_for
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built, Task, build
-from sgl_tune.compile.modules import arch_list, usual_jobs
-from sgl_tune.compile.toolkit import Toolkit, find_tool, find_toolkit, program_path
-from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.compile.modules import arch_list, specs_of, tasks_of, usual_jobs
+from sgl_tune.compile.toolkit import Toolkit, find_tool, program_path, toolkit_of
+from sgl_tune.errors import UsageError
 from sgl_tune.processes.command import safe_environment
 from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.servers.server import Server
@@ -31,7 +28,6 @@ from sgl_tune.units import count
 
 MOST_MINUTES = 60
 _SECONDS_A_SOURCE = 90  # measured on one core: 46 to 130 s for a fused MoE's, 5 s for others
-_ASKING_SECONDS = 300
 _ELSEWHERE = "take it from a machine or an image that has it: `sgl-tune server modules --from PATH`"
 _HEADERS = ("cuda_runtime.h",)
 _LINKED = re.compile(r"-l(cudart|cuda|cublas|cublasLt|nvrtc|cudnn)\b(?!\.)")
@@ -57,31 +53,24 @@ def minutes_of(sources: int, jobs: int) -> int:
 
 def build_halves(wanted: Wanted, names: Sequence[str], out: Output) -> list[Built]:
     """Build the modules' host code and keep it. Builds that would take hours are refused."""
-    toolkit = _toolkit(wanted.server)
+    toolkit = toolkit_of(wanted.server.python, _HEADERS)
     for tool in ("ninja", "c++", "nm", "ld"):
         find_tool(tool, os.environ)
     with scratch() as place:
         ghost = _ghost(wanted)
-        told = _asked(wanted, names, toolkit, place, ghost)
+        environment = _environment(wanted, toolkit, place)
+        modules = [{"name": name} for name in names]
+        told = specs_of(wanted.server.python, modules, {**environment, **ghost.environment()}, place)
         _check(names, told)
         jobs = usual_jobs()
         for name, one in told.items():
             minutes = count(minutes_of(one["sources"], jobs), "minute")
             out.note(f"{name}: {count(one['sources'], 'file')}, at most {minutes}.")
-        tasks = [
-            Task(name, Path(one["folder"]), Path(one["lock"]), one["sources"]) for name, one in told.items()
-        ]
+        tasks = tasks_of(told)
         for task in tasks:
             _host_only(task.folder / "build.ninja", toolkit, ghost.library, wanted.server.cuda)
-        built = build(tasks, jobs, _environment(wanted, toolkit, place), place, out)
+        built = build(tasks, jobs, environment, place, out)
         return [_kept(wanted, one, next(task for task in tasks if task.name == one.name)) for one in built]
-
-
-def _toolkit(server: Server) -> Toolkit:
-    """Return the CUDA toolkit that was added with the server, else the machine's."""
-    own = server.packages / f"nvidia/cu{server.cuda}"
-    environ = {**os.environ, "CUDA_HOME": str(own)} if (own / "bin/nvcc").exists() else os.environ
-    return find_toolkit(environ, _HEADERS)
 
 
 def _ghost(wanted: Wanted) -> Ghost:
@@ -98,30 +87,6 @@ def _environment(wanted: Wanted, toolkit: Toolkit, place: Scratch) -> dict[str, 
         "FLASHINFER_WORKSPACE_BASE": str(place.folder),
         "FLASHINFER_CUDA_ARCH_LIST": arch_list(f"sm{wanted.gpu.arch}"),
     }
-
-
-def _asked(
-    wanted: Wanted, names: Sequence[str], toolkit: Toolkit, place: Scratch, ghost: Ghost
-) -> dict[str, dict[str, Any]]:
-    """Return FlashInfer's description of each module, asked in the server's own Python."""
-    try:
-        done = subprocess.run(
-            [wanted.server.python, "-I", TOOLS / "specs.py", *names],
-            env={**_environment(wanted, toolkit, place), **ghost.environment()},
-            cwd=place.folder,
-            capture_output=True,
-            text=True,
-            timeout=_ASKING_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise WorkFailed(f"FlashInfer said nothing of its modules in {_ASKING_SECONDS} s") from None
-    if done.returncode:
-        last = (done.stderr.strip() or "no word").splitlines()[-1][:300]
-        raise WorkFailed(
-            f"FlashInfer {wanted.server.flashinfer} cannot say how its modules are built: {last}"
-        )
-    told: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return told
 
 
 def _check(names: Sequence[str], told: Mapping[str, Mapping[str, Any]]) -> None:

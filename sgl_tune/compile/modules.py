@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from runtime.ghost.inside.compilers import TOOLS
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built, Task, build
-from sgl_tune.compile.generate import ASK, DONE, READY, REFUSED
 from sgl_tune.compile.goal import Goal, Module
 from sgl_tune.compile.toolkit import Toolkit, find_tool, program_path
 from sgl_tune.errors import WorkFailed
-from sgl_tune.processes.command import Python
-from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import Scratch
 
 _COMPILER_BYTES = 4 << 30  # the memory for one of CUTLASS's larger sources
-_GENERATOR = "sgl_tune.compile.generate"
+_SECONDS = 300
 
 
 def compile_modules(
@@ -31,8 +32,13 @@ def compile_modules(
     find_tool("ninja", os.environ)
     find_tool("c++", os.environ)
     environment = _environment(goal, toolkit, scratch)
-    tasks, aside = _asked(goal, modules, environment, scratch, out)
-    built = build(tasks, usual_jobs(), environment, scratch, out)
+    told = specs_of(goal.python, [asdict(one) for one in modules], {**environment, **goal.ghost}, scratch)
+    aside = [Built(name, "offered") for name, spec in told.items() if "offered" in spec]
+    for name, spec in told.items():
+        if "failed" in spec:
+            out.warn(f"{name}: FlashInfer does not make it here: {spec['failed']}")
+            aside.append(Built(name, "refused", why=spec["failed"]))
+    built = build(tasks_of(told), usual_jobs(), environment, scratch, out)
     order = {module.name: number for number, module in enumerate(modules)}
     return sorted((*aside, *built), key=lambda one: order[one.name])
 
@@ -64,30 +70,32 @@ def arch_list(arch: str) -> str:
     return f"{digits[:-1]}.{digits[-1]}"
 
 
-def _asked(
-    goal: Goal, modules: Sequence[Module], environment: Mapping[str, str], scratch: Scratch, out: Output
-) -> tuple[list[Task], list[Built]]:
-    tasks: list[Task] = []
-    aside: list[Built] = []
-    """In the server's own Python: its FlashInfer makes and names them."""
-    python = Python(str(goal.python), goal.ghost)
-    with (
-        Crew(_GENERATOR, 1, scratch, python) as crew,
-        out.progress("asking FlashInfer for its modules") as progress,
-    ):
-        (asker,) = crew.members
-        asker.send(ASK, environment=dict(environment), modules=[asdict(module) for module in modules])
-        for event in crew.told(lambda: progress.advance(0), lambda: False):
-            if event["kind"] == DONE:
-                return tasks, aside
-            if event["kind"] == REFUSED:
-                aside.append(Built(event["name"], "refused", why=event["why"]))
-                out.warn(f"{event['name']}: FlashInfer does not make it here: {event['why']}")
-            elif event["kind"] == READY and event["offered"]:
-                aside.append(Built(event["name"], "offered"))
-            elif event["kind"] == READY:
-                tasks.append(
-                    Task(event["name"], Path(event["folder"]), Path(event["lock"]), event["sources"])
-                )
-        asker.show_output()
-        raise WorkFailed(f"FlashInfer could not be asked for its modules: it {asker.fate}", asker.last_words)
+def specs_of(
+    python: Path, modules: Sequence[Mapping[str, Any]], environment: Mapping[str, str], scratch: Scratch
+) -> dict[str, dict[str, Any]]:
+    """Return FlashInfer's description of each module, asked in the server's own Python."""
+    words = [str(python), "-I", str(TOOLS / "specs.py"), json.dumps(modules)]
+    try:
+        done = subprocess.run(
+            words,
+            env=environment,
+            cwd=scratch.folder,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise WorkFailed(f"FlashInfer said nothing of its modules in {_SECONDS} s") from None
+    if done.returncode:
+        last = (done.stderr.strip() or "no word").splitlines()[-1][:300]
+        raise WorkFailed(f"FlashInfer of {python} cannot say how its modules are built: {last}")
+    told: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def tasks_of(told: Mapping[str, Mapping[str, Any]]) -> list[Task]:
+    return [
+        Task(name, Path(spec["folder"]), Path(spec["lock"]), spec["sources"])
+        for name, spec in told.items()
+        if "folder" in spec
+    ]

@@ -66,6 +66,13 @@ def find_toolkit(environ: Mapping[str, str], headers: Iterable[str] = ()) -> Too
     return Toolkit(home, release, _links(home))
 
 
+def toolkit_of(python: Path, headers: Iterable[str] = ()) -> Toolkit:
+    """Return the CUDA toolkit that was added with the server of this Python, else the machine's."""
+    own = next(python.parents[1].glob("lib/python3*/site-packages/nvidia/cu*/bin/nvcc"), None)
+    environ = {**os.environ, "CUDA_HOME": str(own.parents[1])} if own is not None else os.environ
+    return find_toolkit(environ, headers)
+
+
 def find_tool(name: str, environ: Mapping[str, str]) -> str:
     """Find a program, also in this Python's own folder, where pip puts programs; it need not be on PATH."""
     found = shutil.which(name, path=program_path(environ))

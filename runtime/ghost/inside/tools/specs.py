@@ -1,7 +1,8 @@
-"""Asks a server's FlashInfer how it builds its modules: `specs.py NAME...` prints JSON, an object per module.
+"""Asks a server's FlashInfer how it builds its modules: `specs.py MODULES` prints JSON, an object per module.
 
-Nothing is compiled or downloaded. FLASHINFER_WORKSPACE_BASE is the folder for ninja's files, and
-FLASHINFER_CUDA_ARCH_LIST the GPU that they are for.
+MODULES is a JSON list of objects: a `name` alone is one that FlashInfer builds ahead of time; else `maker`, a
+function MODULE:NAME below `flashinfer.jit`, makes it of `arguments`. Nothing is compiled or downloaded.
+FLASHINFER_WORKSPACE_BASE is the folder for files of ninja, FLASHINFER_CUDA_ARCH_LIST the GPU of them.
 """
 
 from __future__ import annotations
@@ -10,14 +11,45 @@ import functools
 import inspect
 import json
 import sys
+from importlib import import_module
 from typing import Any
 
+_FIRST_LINE = 300
 
-def main(names: list[str]) -> None:
-    found, failed = _registered()
-    known = {name: _written(found[name]) for name in names if name in found}
-    reasons = [(name, why) for name in names for source, why in failed.items() if f'"{name}"' in source]
-    print("\n" + json.dumps({**{name: {"failed": why} for name, why in reasons}, **known}))
+
+def main(modules: list[dict[str, Any]]) -> None:
+    names = [one["name"] for one in modules if "maker" not in one]
+    found, failed = _registered() if names else ({}, {})
+    told = {
+        name: {"failed": why} for name in names for source, why in failed.items() if f'"{name}"' in source
+    }
+    told |= {name: _written(found[name]) for name in names if name in found}
+    for module in modules:
+        if "maker" in module:
+            told[module["name"]] = _of_maker(module)
+    print("\n" + json.dumps(told))
+
+
+def _of_maker(module: dict[str, Any]) -> dict[str, Any]:
+    """Make a module as a start did. One that FlashInfer refuses does not stop the others."""
+    place, _, name = module["maker"].partition(":")
+    try:
+        maker = getattr(import_module(f"flashinfer.jit.{place}"), name)
+        spec = maker(*map(_argument, module["arguments"]))
+        if spec.name != module["name"]:
+            raise ValueError(f"FlashInfer names it {spec.name}")
+        return {"offered": True} if spec.is_aot else _written(spec)
+    except Exception as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return {"failed": why[:_FIRST_LINE]}
+
+
+def _argument(value: Any) -> Any:
+    """Return the torch dtype that a word names, or the word."""
+    import torch
+
+    found = getattr(torch, value, None) if isinstance(value, str) else None
+    return found if isinstance(found, torch.dtype) else value
 
 
 def _registered() -> tuple[dict[str, Any], dict[str, str]]:
@@ -51,4 +83,4 @@ def _written(spec: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(json.loads(sys.argv[1]))
