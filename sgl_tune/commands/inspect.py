@@ -20,7 +20,7 @@ from sgl_tune.cli.table import columns_of
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.ship.recognised import is_bundle
-from sgl_tune.stores.beside import stores_beside, stores_json
+from sgl_tune.stores.beside import stores_beside
 from sgl_tune.stores.find import TACTICS, store_asked_for
 from sgl_tune.units import count, human_age, human_bytes
 
@@ -113,7 +113,11 @@ def _list(
     as_printed = caches if out.format is Format.json else []
     listed = [cache_json(cache, entries, filters) for cache in as_printed]
     out.result(
-        {"caches": listed, "stores": stores_json(stores), **({"bundle": bundle} if bundle else {})},
+        {
+            "caches": listed,
+            "stores": [one.to_json() for one in stores],
+            **({"bundle": bundle} if bundle else {}),
+        },
         human=lambda: _show(out, caches, stores, entries, filters, target or str(root)),
         quiet=(
             *(line for cache in caches for line in _paths(cache)),

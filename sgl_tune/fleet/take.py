@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from sgl_tune.cache.folder import Way
@@ -15,7 +13,7 @@ from sgl_tune.cache.record import CacheFile
 from sgl_tune.fleet.digests import digest, joined, lookups_of
 from sgl_tune.fleet.holdings import Content, HeldCache, HeldStore, Holdings, Told
 from sgl_tune.stores.find import Stored, find_stores
-from sgl_tune.stores.places import stores_of_this_user
+from sgl_tune.stores.places import stores_of_this_user, user_here
 from sgl_tune.units import count
 from sgl_tune.verify.access import own_writing
 from sgl_tune.verify.environment import Target, own_environment
@@ -47,17 +45,11 @@ def take_holdings(
 
     return Holdings(
         str(cache_dir.absolute()),
-        _user(),
+        user_here(),
         tuple(_caches(cache_dir, on_error, unseen, advance)),
         tuple(_stores(cache_dir, machine, on_error, advance, environment)),
         tuple(unseen),
     )
-
-
-def _user() -> str:
-    with suppress(KeyError, OSError, ImportError):
-        return getpass.getuser()
-    return f"uid {os.getuid()}"
 
 
 def _caches(

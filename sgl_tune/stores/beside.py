@@ -3,9 +3,8 @@ describes stores is not imported."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sgl_tune.cli.out import Output
 from sgl_tune.stores.find import stores_below
@@ -21,11 +20,3 @@ def stores_beside(out: Output, folder: Path) -> list[Summary]:
     from sgl_tune.stores.describe import summarise
 
     return summarise(found, keep=False)
-
-
-def stores_json(stores: Sequence[Summary]) -> list[dict[str, Any]]:
-    if not stores:
-        return []
-    from sgl_tune.stores.describe import store_json
-
-    return [store_json(summary, with_items=False) for summary in stores]

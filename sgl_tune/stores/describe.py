@@ -16,7 +16,7 @@ from sgl_tune.errors import UsageError
 from sgl_tune.stores.find import Stored, stores_below
 from sgl_tune.stores.item import Item, Size
 from sgl_tune.stores.places import stores_of_this_user
-from sgl_tune.stores.rows import store_named
+from sgl_tune.stores.rows import BY_ID
 from sgl_tune.units import count, human_age, human_bytes
 
 COLUMNS = columns_of("STORE", ">ITEMS", ">FILES", ">SIZE", ">AGE", "BY", "MADE FOR", "MOVED", "WHERE/")
@@ -54,6 +54,26 @@ class Summary:
         if keep:
             self.kept.append(item)
 
+    def to_json(self, with_items: bool = False) -> dict[str, Any]:
+        row = BY_ID[self.stored.store]
+        return {
+            "store": row.id,
+            "title": row.title,
+            "path": str(self.stored.path),
+            "items": self.items,
+            "incomplete": self.incomplete,
+            **_size_json(self.size),
+            "owners": sorted(map(_owner, self.owners)),
+            "versions": {name: sorted(found) for name, found in sorted(self.versions.items())},
+            "archs": sorted(self.archs),
+            "pythons": sorted(self.pythons),
+            "executable": row.executable,
+            "ships": row.ships,
+            "moves": row.moves,
+            "problem": self.problem,
+            "entries": [item_json(item) for item in self.kept] if with_items else None,
+        }
+
 
 def summarise(stored: Iterable[Stored], keep: bool) -> list[Summary]:
     return [_summary(one, keep) for one in stored]
@@ -67,27 +87,6 @@ def _summary(stored: Stored, keep: bool) -> Summary:
     except OSError as error:
         found.problem = f"it cannot be looked into ({error.strerror})"
     return found
-
-
-def store_json(summary: Summary, with_items: bool) -> dict[str, Any]:
-    row = store_named(summary.stored.store)
-    return {
-        "store": row.id,
-        "title": row.title,
-        "path": str(summary.stored.path),
-        "items": summary.items,
-        "incomplete": summary.incomplete,
-        **_size_json(summary.size),
-        "owners": sorted(map(_owner, summary.owners)),
-        "versions": {name: sorted(found) for name, found in sorted(summary.versions.items())},
-        "archs": sorted(summary.archs),
-        "pythons": sorted(summary.pythons),
-        "executable": row.executable,
-        "ships": row.ships,
-        "moves": row.moves,
-        "problem": summary.problem,
-        "entries": [item_json(item) for item in summary.kept] if with_items else None,
-    }
 
 
 def item_json(item: Item) -> dict[str, Any]:
@@ -125,7 +124,7 @@ def row(summary: Summary) -> tuple[object, ...]:
             summary.archs,
             summary.pythons,
         ),
-        _MOVED[store_named(summary.stored.store).moves],
+        _MOVED[BY_ID[summary.stored.store].moves],
         summary.stored.path,
     )
 
@@ -190,17 +189,10 @@ def show_stores(out: Output, target: str | None, only: str, cache_dir: Path | No
     found, where = stores_meant(out, target, only, cache_dir)
     summaries = summarise(found, keep=only != "all")
     out.result(
-        as_json([], summaries, with_items=only != "all"),
+        {"caches": [], "stores": [one.to_json(with_items=only != "all") for one in summaries]},
         human=lambda: _show(out, summaries, where, only),
         quiet=(str(summary.stored.path) for summary in summaries),
     )
-
-
-def as_json(caches: list[dict[str, Any]], summaries: Sequence[Summary], with_items: bool) -> dict[str, Any]:
-    return {
-        "caches": caches,
-        "stores": [store_json(summary, with_items) for summary in summaries],
-    }
 
 
 def show_summaries(out: Output, summaries: Sequence[Summary]) -> None:

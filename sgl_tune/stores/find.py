@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,13 +13,13 @@ from sgl_tune.stores.item import Item, Setting, setting_here
 from sgl_tune.stores.readers.cubins import NAME as CUBINS
 from sgl_tune.stores.readers.known import BY_STORE, READERS
 from sgl_tune.stores.rows import AOT_PACKAGE, BY_ID
-from sgl_tune.stores.walk import Listing, entered, listing
+from sgl_tune.stores.walk import Budget, Listing, OnError, entered, listing
 
-OnError = Callable[[OSError], None]
 STORE_IDS = tuple(id for id in BY_ID if id in BY_STORE)
 TACTICS = "tactics"
 _DEEPEST = 5
 _MOST_FOLDERS = 20_000
+_TOO_MANY = "more folders than are looked into: name the root of the stores itself"
 _NOT_STORES = ("autotune", "model_streamer", "ple", "rust_extensions", AOT_PACKAGE)
 
 
@@ -30,6 +29,14 @@ class Stored(NamedTuple):
     store: str
     path: Path
     root: Path
+
+    def seen_at(self, place: str | None, root: Path | None = None) -> str:
+        """Return the store's path where its root, or `root`, is found at `place`. Without one its own: links
+        stay, because no library resolves a path."""
+        if place is None:
+            return str(self.path.absolute())
+        below = self.path.relative_to(root or self.root).as_posix()
+        return place if below == "." else f"{place.rstrip('/')}/{below}"
 
     def items(self, setting: Setting | None = None) -> Iterator[Item]:
         """Yield the store's items; raise OSError if its folder cannot be read."""
@@ -42,7 +49,8 @@ def find_stores(root: Path, on_error: OnError, only: str | None = None) -> list[
     like one."""
     try:
         with open_folder(root, root) as folder:
-            found = list(_below(folder, root, _DEEPEST, _Budget(_MOST_FOLDERS), on_error))
+            budget = Budget(_MOST_FOLDERS, _TOO_MANY, on_error)
+            found = list(_below(folder, root, _DEEPEST, budget, on_error))
     except OSError as error:
         on_error(error)
         return []
@@ -63,21 +71,7 @@ def store_asked_for(name: str | None) -> str | None:
     return None if name == TACTICS else name
 
 
-class _Budget:
-    """Limits how many folders are searched, since a user may name a whole disk."""
-
-    def __init__(self, folders: int) -> None:
-        self._left = folders
-
-    def takes_one(self, root: Path, on_error: OnError) -> bool:
-        self._left -= 1
-        if self._left == -1:
-            says = "more folders than are looked into: name the root of the stores itself"
-            on_error(OSError(errno.EOVERFLOW, says, str(root)))
-        return self._left >= 0
-
-
-def _below(folder: Folder, root: Path, depth: int, budget: _Budget, on_error: OnError) -> Iterator[Stored]:
+def _below(folder: Folder, root: Path, depth: int, budget: Budget, on_error: OnError) -> Iterator[Stored]:
     found = listing(folder)
     store = _store_of(folder, found)
     if store:
@@ -86,7 +80,7 @@ def _below(folder: Folder, root: Path, depth: int, budget: _Budget, on_error: On
             yield Stored("flashinfer-cubins", folder.path / CUBINS, root)
         return
     for name in found.folders if depth else ():
-        if name in _NOT_STORES or not budget.takes_one(root, on_error):
+        if name in _NOT_STORES or not budget.takes_one(folder):
             continue
         try:
             with entered(folder, name) as below:

@@ -3,7 +3,6 @@ files."""
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import time
@@ -15,12 +14,12 @@ from typing import NamedTuple
 from sgl_tune.cache.folder import Folder, open_folder
 from sgl_tune.cache.layouts import is_private, is_temporary
 from sgl_tune.locks import take_lock
-from sgl_tune.stores.find import OnError
-from sgl_tune.stores.walk import DEEPEST_FOLDER, entered, listing, size_of
+from sgl_tune.stores.walk import DEEPEST_FOLDER, Budget, OnError, entered, listing, size_of
 
 GOING = ".sgl-tune-removed-"
 _STAGING = re.compile(r"\.sgl-tune-[0-9a-f]{16}")
 _MOST_FOLDERS = 500_000
+_TOO_MANY = "more folders than are looked into for what killed commands left: name one of the stores"
 _JUST_MADE_SECONDS, _COPYING_SECONDS, _UNLOCKED_SECONDS = 60.0, 3600.0, 86400.0
 _LOCKED_APART = "autotune"  # its writers settle their leftovers under their own locks
 
@@ -35,7 +34,8 @@ def sweep(root: Path, dry_run: bool, on_error: OnError, deep: bool = True) -> li
     staged."""
     try:
         with open_folder(root, root) as folder:
-            return list(_below(folder, DEEPEST_FOLDER if deep else 0, [_MOST_FOLDERS], dry_run, on_error))
+            budget = Budget(_MOST_FOLDERS, _TOO_MANY, on_error)
+            return list(_below(folder, DEEPEST_FOLDER if deep else 0, budget, dry_run))
     except OSError as error:
         on_error(error)
         return []
@@ -52,14 +52,8 @@ def empty(parent: Folder, name: str, depth: int = DEEPEST_FOLDER) -> None:
     parent.remove_folder(name)
 
 
-def _below(
-    folder: Folder, depth: int, left: list[int], dry_run: bool, on_error: OnError
-) -> Iterator[Leftover]:
-    left[0] -= 1
-    if left[0] <= 0:
-        if left[0] == 0:
-            says = "more folders than are looked into for what killed commands left: name one of the stores"
-            on_error(OSError(errno.EOVERFLOW, says, str(folder.path)))
+def _below(folder: Folder, depth: int, budget: Budget, dry_run: bool) -> Iterator[Leftover]:
+    if not budget.takes_one(folder):
         return
     found = listing(folder, private=True)
     for name, status in found.files.items():
@@ -72,7 +66,7 @@ def _below(
             yield from _dead(folder, name, dry_run)
         elif depth and name != _LOCKED_APART:
             with suppress(OSError), entered(folder, name) as below:
-                yield from _below(below, depth - 1, left, dry_run, on_error)
+                yield from _below(below, depth - 1, budget, dry_run)
 
 
 def _dead(parent: Folder, name: str, dry_run: bool) -> Iterator[Leftover]:

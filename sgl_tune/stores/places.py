@@ -24,7 +24,7 @@ def stores_of_this_user(only: str | None, environment: Mapping[str, str] = os.en
     """Return the stores of the installed release, else of the newest known one."""
     release = kept_files(number(release_meant(None)))
     home = environment.get("HOME") or str(Path.home())
-    found = places(release, environment, home, _user())
+    found = places(release, environment, home, user_here())
     return [
         Stored(id, Path(place), Path(place))
         for id in STORE_IDS
@@ -34,7 +34,7 @@ def stores_of_this_user(only: str | None, environment: Mapping[str, str] = os.en
     ]
 
 
-def _user() -> str:
+def user_here() -> str:
     with contextlib.suppress(KeyError, OSError, ImportError):
         return getpass.getuser()
     return f"uid_{os.getuid()}"

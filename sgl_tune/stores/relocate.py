@@ -203,15 +203,10 @@ def mend(
     failed = 0
     for one in stored:
         try:
-            done = relocate(one, _seen(one, root, place), dry_run, step)
+            done = relocate(one, one.seen_at(place, root), dry_run, step)
         except WorkFailed as error:
             warn(f"{error.message}; {error.remedy}" if error.remedy else error.message)
             failed += 1
         else:
             mended += [done] if done else []
     return MendedRoot(tuple(mended), failed)
-
-
-def _seen(stored: Stored, root: Path, place: str) -> str:
-    below = stored.path.relative_to(root).as_posix()
-    return place if below == "." else f"{place.rstrip('/')}/{below}"

@@ -4,25 +4,12 @@ and variables that gather all stores under one root."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
+
+from runtime.sglang.kept_files import KeptFiles
 
 Move = Literal["as it is", "mended", "never"]
 AOT_PACKAGE = "flashinfer-aot"  # in a root: the package that offers FlashInfer the modules
-
-
-class Keeping(Protocol):
-    """How a release keeps its files, as far as releases differ."""
-
-    @property
-    def gathered_caches(self) -> tuple[tuple[str, str], ...]: ...
-    @property
-    def gathers_deep_gemm(self) -> bool: ...
-    @property
-    def keys_kernels_by_content(self) -> bool: ...
-    @property
-    def locks_deep_gemm(self) -> bool: ...
-    @property
-    def cute_objects(self) -> Literal["not kept", "on demand", "kept"]: ...
 
 
 class Store(NamedTuple):
@@ -129,12 +116,8 @@ _FLASH_ATTENTION = "FLASH_ATTENTION_CUTE_DSL_CACHE"
 _OF_THE_KERNELS = "jit"
 
 
-def store_named(id: str) -> Store:
-    return BY_ID[id]
-
-
 def places(
-    release: Keeping, environment: Mapping[str, str], home: str, user: str
+    release: KeptFiles, environment: Mapping[str, str], home: str, user: str
 ) -> dict[str, tuple[str, ...]]:
     """Return every folder in which a server of this release looks, by the store's id."""
     temporary = next(
@@ -163,7 +146,7 @@ def places(
     return found
 
 
-def _kernels(release: Keeping, environment: Mapping[str, str], home: str) -> tuple[str, ...]:
+def _kernels(release: KeptFiles, environment: Mapping[str, str], home: str) -> tuple[str, ...]:
     """Return the folders of kernels. tvm-ffi's own folder stays in use for its bridge to torch."""
     own = _expanded(environment.get("TVM_FFI_CACHE_DIR") or f"{home}/.cache/tvm-ffi", home)
     if not release.keys_kernels_by_content:
@@ -172,7 +155,7 @@ def _kernels(release: Keeping, environment: Mapping[str, str], home: str) -> tup
 
 
 def _cute_objects(
-    release: Keeping, environment: Mapping[str, str], home: str, root: str, temporary: str
+    release: KeptFiles, environment: Mapping[str, str], home: str, root: str, temporary: str
 ) -> tuple[str, ...]:
     if release.cute_objects == "kept":
         named = environment.get("SGLANG_CUTE_AOT_CACHE_DIR")
@@ -183,7 +166,7 @@ def _cute_objects(
 
 
 def gathering(
-    release: Keeping, root: str, there: Collection[str] = (), scratch: str | None = None
+    release: KeptFiles, root: str, there: Collection[str] = (), scratch: str | None = None
 ) -> dict[str, str]:
     """Return the variables with which a server of this release finds all stores below `root`, whose layout
     is the same for every release. All variables are given, because SGLang sets its own too late for a

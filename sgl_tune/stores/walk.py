@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,22 @@ from sgl_tune.stores.item import Item, Size, unread
 
 DEEPEST_FOLDER = 12
 _MOST_NAMED = 3
+
+
+OnError = Callable[[OSError], None]
+
+
+class Budget:
+    """Limits how many folders are searched, since a user may name a whole disk."""
+
+    def __init__(self, folders: int, says: str, on_error: OnError) -> None:
+        self._left, self._says, self._on_error = folders, says, on_error
+
+    def takes_one(self, folder: Folder) -> bool:
+        self._left -= 1
+        if self._left == -1:
+            self._on_error(OSError(errno.EOVERFLOW, self._says, str(folder.path)))
+        return self._left >= 0
 
 
 class Listing(NamedTuple):

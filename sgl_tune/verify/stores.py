@@ -95,7 +95,7 @@ def _verify(stored: Stored, machine: Machine) -> StoreReport:
     access = Access(machine.user) if machine.user else None
     writable = not access.writing(stored.path) if access else os.access(stored.path, os.W_OK | os.X_OK)
     setting = Setting(
-        _place(stored, machine.place),
+        stored.seen_at(machine.place),
         writable,
         is_here=machine.place is None,
         sources=machine.sources if stored.store == "tvm-ffi" else None,
@@ -109,14 +109,6 @@ def _verify(stored: Stored, machine: Machine) -> StoreReport:
         message = f"it cannot be read ({error.strerror}), so its contents are unknown"
         return StoreReport(stored, (), (finding("not-readable", message, where=stored.path),))
     return StoreReport(stored, files, tuple(_of_the_store(stored, files, setting, machine)))
-
-
-def _place(stored: Stored, named: str | None) -> str:
-    """Return the store's path as the server sees it. Links stay, because no library resolves a path."""
-    if named is None:
-        return str(stored.path.absolute())
-    below = stored.path.relative_to(stored.root).as_posix()
-    return named.rstrip("/") + (f"/{below}" if below != "." else "")
 
 
 def _judged(item: Item, machine: Machine, access: Access | None) -> FileReport:
