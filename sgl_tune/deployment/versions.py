@@ -24,7 +24,7 @@ class Gpu:
     name: str
     arch: str
     mib: int
-    uuid: str
+    uuid: str = ""
 
 
 def installed_version(package: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from runtime.flashinfer.versions import NEWEST, FlashInfer, flashinfer_of, number
+from runtime.record.checked import WrongMember, from_plain
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import GpuModel, find_gpu
 from sgl_tune.cache.loader import INDETERMINATE
@@ -44,12 +45,12 @@ class Fingerprint:
     be found out, in words."""
 
     metadata: dict[str, str] | None
-    arch: str | None
-    driver: str | None
-    torch: str | None
-    sglang: str | None
-    gpus: tuple[Gpu, ...]
-    unknown: tuple[str, ...]
+    arch: str | None = None
+    driver: str | None = None
+    torch: str | None = None
+    sglang: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+    unknown: tuple[str, ...] = ()
     libraries: dict[str, str] = field(default_factory=dict)
 
 
@@ -221,73 +222,31 @@ def target_here() -> Target:
     return target_of(take_fingerprint())
 
 
-def target_of(here: Fingerprint) -> Target:
+def target_of(here: Fingerprint, origin: str = "this machine") -> Target:
     if here.metadata is None:
         return UNTOLD
-    return Target.of(
-        here.metadata, "this machine", here.arch, driver=here.driver, libraries=here.libraries, gpus=here.gpus
-    )
+    known = {name: getattr(here, name) for name in ("driver", "libraries", "gpus")}
+    return Target.of(here.metadata, origin, here.arch, **known)
 
 
 def read_target(path: Path) -> Target:
     """Read the output of `sgl-tune env --format json`, or a file with FlashInfer's strings alone."""
     content = read_object(path, _HOW)
-    metadata = _environment_strings(path, content.get("metadata", content))
-    gpus = tuple(_gpus(content.get("gpus")))
-    if not metadata and not gpus:
-        raise UsageError(f"{path} names neither an environment of FlashInfer nor a GPU", _HOW)
-    return Target.of(
-        metadata,
-        str(path),
-        _text(content.get("arch")),
-        driver=_text(content.get("driver")),
-        libraries=_libraries(content.get("libraries")),
-        sglang=_release(path, content.get("sglang")),
-        gpus=gpus,
-    )
-
-
-def _environment_strings(path: Path, told: Any) -> dict[str, str]:
-    """Return the FlashInfer fields that are given; none if FlashInfer could not be asked."""
-    if not isinstance(told, dict | None):
+    strings = content.get("metadata", content) or {}
+    if not isinstance(strings, dict):
         raise UsageError(f"{path}: `metadata` is not a JSON object", _HOW)
-    told = told or {}
-    strings = {}
-    for name in flashinfer_of(str(told.get("flashinfer_version"))).environment:
-        value = told.get(name)
-        if value is None:
-            continue
-        if not isinstance(value, str):
-            raise UsageError(f"{path}: `{name}` is {shown(value)}, not a string", _HOW)
+    names = flashinfer_of(str(strings.get("flashinfer_version"))).environment
+    metadata = {name: strings[name] for name in names if strings.get(name) is not None}
+    try:
+        told = from_plain(Fingerprint, {**content, "metadata": metadata}, str(path))
+    except WrongMember as error:
+        raise UsageError(str(error), _HOW) from None
+    for value in (*metadata.values(), *(gpu.name for gpu in told.gpus)):
         if len(value) > _LONGEST:
-            raise UsageError(
-                f"{path}: `{name}` has {len(value):,} characters, and no environment more than {_LONGEST:,}",
-                _HOW,
-            )
-        strings[name] = value
-    return strings
-
-
-def _libraries(told: Any) -> dict[str, str]:
-    """Return the versions of libraries by name. Files of an older sgl-tune have none."""
-    members = told.items() if isinstance(told, dict) else ()
-    return {name: version for name, version in members if isinstance(version, str)}
-
-
-def _release(path: Path, told: Any) -> str | None:
-    release = _text(told)
-    if release is not None and not number(release):
-        raise UsageError(f"{path}: `sglang` is {shown(release)}, and no release", _HOW)
-    return release
-
-
-def _gpus(told: Any) -> Iterator[Gpu]:
-    for one in told if isinstance(told, list) else ():
-        if isinstance(one, dict):
-            name, arch, mib = one.get("name"), one.get("arch"), one.get("mib")
-            if isinstance(name, str) and isinstance(arch, str) and isinstance(mib, int):
-                yield Gpu(name[:_LONGEST], arch, mib, _text(one.get("uuid")) or "")
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+            says = f"{path}: {len(value):,} characters, and no environment has more than {_LONGEST:,}"
+            raise UsageError(says, _HOW)
+    if told.sglang is not None and not number(told.sglang):
+        raise UsageError(f"{path}: `sglang` is {shown(told.sglang)}, and no release", _HOW)
+    if not metadata and not told.gpus:
+        raise UsageError(f"{path} names neither an environment of FlashInfer nor a GPU", _HOW)
+    return target_of(told, str(path))._replace(sglang=told.sglang)
