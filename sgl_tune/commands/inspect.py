@@ -112,12 +112,9 @@ def _list(
     caches = [cache for cache in scanned if all(f.keeps(cache) for f in filters)]
     as_printed = caches if out.format is Format.json else []
     listed = [cache_json(cache, entries, filters) for cache in as_printed]
+    of_stores = [store.to_json() for store in stores]
     out.result(
-        {
-            "caches": listed,
-            "stores": [one.to_json() for one in stores],
-            **({"bundle": bundle} if bundle else {}),
-        },
+        {"caches": listed, "stores": of_stores, **({"bundle": bundle} if bundle else {})},
         human=lambda: _show(out, caches, stores, entries, filters, target or str(root)),
         quiet=(
             *(line for cache in caches for line in _paths(cache)),
