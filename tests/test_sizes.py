@@ -31,7 +31,7 @@ MOST_LINES = {
     "cache": 3198, "cli": 1250, "commands": 3382, "compile": 1130,
     "deployment": 2499, "errors": 50, "explain": 578, "export":
     429, "fleet": 1590, "keys": 888, "locks": 20, "log_lines": 200, "memory": 3431, "processes": 700,
-    "reading": 106, "recorded": 589, "server_log": 1742, "servers": 1260, "ship": 5318,
+    "reading": 106, "recorded": 585, "server_log": 1742, "servers": 1260, "ship": 5318,
     "start_report": 1323, "stores": 2825, "units": 80, "verify": 2825, "warm": 2192, "web_page": 38,
     "writing": 125,
 }  # fmt: skip

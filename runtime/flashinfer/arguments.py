@@ -32,10 +32,9 @@ class CannotMake(RuntimeError):
 def public_function(name: str) -> Callable[..., Any]:
     """Return a function or class that FlashInfer itself marks as public."""
     module, _, path = name.partition(":")
-    _import(module, name)
+    found = _import(module, name)
     if name not in calls.public:
         raise CannotMake(f"flashinfer.{name} is no public function of the FlashInfer here")
-    found: Any = import_module(f"flashinfer.{module}")
     for part in path.split("."):
         found = getattr(found, part)
     return found  # type: ignore[no-any-return]

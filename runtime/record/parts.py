@@ -81,7 +81,7 @@ class Ending:
 class Inexact:
     """One reason why a number of the record may be wrong."""
 
-    kind: str  # stub, unread, guess, capped, module, kernel, peer or attribute
+    kind: str  # stub, unread, guess, capped, module, kernel, peer, attribute or tuner
     name: str
     phase: str
     frame: str

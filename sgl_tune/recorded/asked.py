@@ -130,20 +130,14 @@ def records_of(question: Question, answers: Answers, say: Listener) -> list[Reco
     tp, pp = (_size(records[0], name) for name in ("tp_size", "pp_size"))
     if tp * pp > MOST_RANKS:
         raise CheckFailed(f"this server has {tp * pp} ranks, and a warm asks at most {MOST_RANKS}")
-    for rank in _ends(tp, pp):
-        if rank not in records:
-            records[rank] = _one(question, answers, say, rank)
     for stage in range(pp):
         first, last = stage * tp, stage * tp + tp - 1
+        for rank in sorted({first, last} - records.keys()):
+            records[rank] = _one(question, answers, say, rank)
         if _asks(records[first]) != _asks(records[last]):
             for rank in range(first + 1, last):
                 records[rank] = _one(question, answers, say, rank)
     return [records[rank] for rank in sorted(records)]
-
-
-def _ends(tp: int, pp: int) -> Iterator[int]:
-    for stage in range(pp):
-        yield from (stage * tp, stage * tp + tp - 1)
 
 
 def _size(record: Record, name: str) -> int:

@@ -108,13 +108,8 @@ def _folders(names: Sequence[str]) -> list[str]:
 
 def _calls(records: Sequence[Record], is_draft: bool) -> list[Call]:
     """Return the calls, each once."""
-    found = {
-        _mark(call): call
-        for record in records
-        for call in record.calls
-        if _is_drafts(call, record) == is_draft
-    }
-    return list(found.values())
+    told = [call for one in records for call in one.calls if _is_drafts(call, one) == is_draft]
+    return list({(call.mode, call.function, call.keys): call for call in told}.values())
 
 
 def _cache(records: Sequence[Record], is_draft: bool) -> RecordedCache | None:
@@ -139,10 +134,6 @@ def _is_drafts(call: Call, record: Record) -> bool:
         if file.store == OWN and file.path == call.cache:
             return file.phase.startswith(_DRAFT)
     return call.phase.startswith(_DRAFT)
-
-
-def _mark(call: Call) -> tuple[str, str, tuple[str, ...]]:
-    return call.mode, call.function, call.keys
 
 
 def _files(record: Record, is_draft: bool, store: str) -> Iterator[str]:

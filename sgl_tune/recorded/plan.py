@@ -77,7 +77,8 @@ class RecordedPlan:
             for record in self.records
             if record.ending.how != "ready"
         )
-        return (*unplaced(self.records), *cut)
+        silent = ((f"what {one.name} tunes", one.why) for one in self.inexact if one.kind == "tuner")
+        return (*unplaced(self.records), *cut, *dict(silent).items())
 
     @property
     def unplanned(self) -> tuple[tuple[str, str], ...]:
@@ -119,7 +120,17 @@ class RecordedPlan:
         )
         alike = "; those between are taken to ask for the same" if _has_gaps(started) else ""
         asked = f"asked of {named} on {first.asked.gpu}: {ranks} started{alike}"
-        return (asked, *self.deployment.notes)
+        return (asked, *self._prefills, *self.deployment.notes)
+
+    @property
+    def _prefills(self) -> tuple[str, ...]:
+        """Return a note on prefills with more rows than the entries, if no CUDA graph has as many."""
+        rows = (self.records[0].sizes and self.records[0].sizes.chunked_prefill_size) or 0
+        ops = [op for cache in self.all_caches for op in cache.all_ops]
+        captured = max((row for op in ops for row in op.serving_only), default=0)
+        short = [f"{op.op} up to {op.buckets[-1]}" for op in ops if max(op.buckets, default=rows) < rows]
+        text = f"no CUDA graph here has a prefill of {rows} rows, whose entries may be missing: planned are"
+        return (f"{text} {', '.join(short)}",) if short and captured < rows else ()
 
     @property
     def verdict(self) -> Verdict:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from runtime.flashinfer.inside import tuner
 from runtime.ghost.inside import exceptions, honesty, library, modules, stream
 from runtime.ghost.inside.answers import TACTICS
 from runtime.sglang.inside import messages
@@ -46,7 +47,7 @@ def events() -> Iterator[Events]:
     os.set_blocking(ours, False)
     stream.open_stream(theirs)
     library._library = NoGpu()  # type: ignore[assignment]
-    honesty._said.clear()
+    honesty.said.clear()
 
     def said(kind: str) -> list[dict[str, Any]]:
         try:
@@ -77,10 +78,17 @@ def test_calling_a_function_that_is_not_there_names_it(tmp_path: Path, events: E
     honesty.phase("autotune")
     stub = modules._load(_not_loaded, tmp_path / "fused.so", (), {})
     assert stub.run_moe(1) is None
-    found = events("inexact")
-    assert [(one["kind"], one["name"], one["phase"]) for one in found] == [
-        ("module", "fused.run_moe", "autotune")
-    ]
+    (one,) = events("inexact")
+    assert (one["kind"], one["name"], one["phase"]) == ("module", "fused.run_moe", "autotune")
+
+
+def test_a_file_that_tunes_and_asks_nothing_without_a_module_is_named(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "flashinfer.ours", SimpleNamespace(__file__=tuner.__file__))
+    honesty.said |= {("module", "m.size", "flashinfer/ours.py:7 make"), ("module", "n", "sglang/a.py:1 f")}
+    tuner.Asked().tell()
+    assert [(one["kind"], one["name"]) for one in events("inexact")] == [("tuner", "flashinfer.ours")]
 
 
 def test_an_answer_that_had_to_be_given_is_named(events: Events) -> None:

@@ -118,11 +118,7 @@ def test_flashinfer_asks_for_planned_fp8_keys(flags: dict[str, Any], monkeypatch
     assert_planned(deployment, serve(deployment, _call_dense_fp8, tuner))
 
 
-FP4_BACKENDS = {
-    "flashinfer_cutlass": "cutlass",
-    "flashinfer_cudnn": "cudnn",
-    "flashinfer_trtllm": "trtllm",
-}
+FP4_BACKENDS = {"flashinfer_cutlass": "cutlass", "flashinfer_cudnn": "cudnn", "flashinfer_trtllm": "trtllm"}
 
 
 @pytest.mark.parametrize("asked", FP4_BACKENDS)

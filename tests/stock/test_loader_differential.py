@@ -74,11 +74,7 @@ def test_a_wrong_reading_would_be_seen(folder: Path) -> None:
     assert our_load(CORPUS["good"].raw, TARGET) != our_load(CORPUS["policy-cold"].raw, TARGET)
 
 
-ENTRY_SETS = (
-    {},
-    moe_entries(),
-    {"b": ["R", [1, [2, True]], COLD], "a": ["R", -1], "é": ["R", 2, HOT]},
-)
+ENTRY_SETS = ({}, moe_entries(), {"b": ["R", [1, [2, True]], COLD], "a": ["R", -1], "é": ["R", 2, HOT]})
 
 
 @pytest.mark.parametrize("entries", ENTRY_SETS)

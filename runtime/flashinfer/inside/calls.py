@@ -73,7 +73,7 @@ def _decorator(module: Any) -> None:
 
 def _watched(function: Any) -> Any:
     name = name_of(function) if callable(function) else None
-    if name is None or not _speaks_of_tuner(function.__module__):
+    if name is None or not speaks_of_tuner(function.__module__):
         return function
     if name.endswith(".__init__"):
         outer = _init(function)
@@ -84,7 +84,7 @@ def _watched(function: Any) -> Any:
 
 
 @functools.cache
-def _speaks_of_tuner(module: str) -> bool:
+def speaks_of_tuner(module: str) -> bool:
     file = getattr(sys.modules.get(module), "__file__", None)
     return file is not None and _TUNER in Path(file).read_bytes()
 

@@ -13,7 +13,6 @@ from typing import Any
 from runtime.flashinfer.inside.describe import Description
 from runtime.ghost.inside.hooks import after
 
-NAMES = ("autotune", "autotune_v2")
 _now = threading.local()
 
 

@@ -149,8 +149,7 @@ def values_of(tensor: Any, dtype: str) -> list[int] | None:
         return [int(one) for one in tensor.flatten().tolist()]
     import torch
 
-    if torch.cuda.is_current_stream_capturing() or not tensor.is_contiguous():
+    unreal = library.is_open() and not library.library().marked(tensor.data_ptr(), tensor.nbytes)
+    if unreal or torch.cuda.is_current_stream_capturing() or not tensor.is_contiguous():
         return None
-    if library.is_open() and not library.library().marked(tensor.data_ptr(), tensor.nbytes):
-        return None  # no kernel wrote it on a GPU that is not there
     return [int(one) for one in tensor.flatten().tolist()]

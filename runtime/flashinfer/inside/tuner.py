@@ -24,7 +24,7 @@ class Asked:
         self._tuned: set[str] = set()
         self._served: set[str] = set()
         self._files: set[str] = set()
-        self._loaded = ""
+        self._loaded, self._asking = "", set[str]()  # and the modules that asked
 
     def count(self, mode: str, op: str, key: str) -> list[int]:
         return self._keys.setdefault((mode, op, key), [0, 0])
@@ -33,12 +33,18 @@ class Asked:
         for (mode, op, key), (asked, profiled) in self._keys.items():
             say("key", mode=mode, op=op, key=key, asked=asked, profiled=profiled)
         self._keys.clear()
+        for kind, name, where in sorted(honesty.said):
+            module = where.partition(".py:")[0].replace("/", ".")
+            is_silent = module.startswith("flashinfer.") and module not in self._asking
+            if kind == "module" and is_silent and calls.speaks_of_tuner(module):
+                honesty.inexact("tuner", module, f"{name} is not there, and nothing was asked without it")
 
     def look(self, mode: str, key: str, tuner: Any, op: str, runners: Any, config: Any, inputs: Any) -> None:
         """Record one lookup of the running call, or of none."""
         if mode == "serve" and (key in self._tuned or key in self._served):
             return
         lookup = lookup_of(tuner, op, runners, config, inputs)
+        self._asking |= {type(runner).__module__ for runner in runners}
         keys = {one for _, one in lookup["keys"]}
         known = self._tuned if mode == "tune" else self._served
         is_new = not keys <= known
@@ -60,6 +66,7 @@ class Asked:
     def _say(
         self, mode: str, function: str, told: dict[str, Any], lookups: list[dict[str, Any]], why: str
     ) -> None:
+        self._asking.add(f"flashinfer.{function.partition(':')[0]}")
         told = told or {"arguments": [], "named": {}, "storages": []}
         once = list({str(lookup): lookup for lookup in lookups}.values())
         cache = contexts.cache() or (self._loaded if mode == "tune" else "")

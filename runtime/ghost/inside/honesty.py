@@ -31,7 +31,7 @@ SERVERS = ("sglang", "flashinfer", "sgl_kernel", "deep_gemm", "vllm")
 
 _phase = ""
 _set_aside = 0
-_said: set[tuple[str, str, str]] = set()
+said: set[tuple[str, str, str]] = set()
 _sources: dict[str, str] = {}
 
 
@@ -57,9 +57,9 @@ def inexact(kind: str, name: str, why: str, size: int = 0) -> None:
         return
     where = frame()
     found = (kind, name, where)
-    if found in _said:
+    if found in said:
         return
-    _said.add(found)
+    said.add(found)
     say("inexact", kind=kind, name=name, phase=_phase, frame=where, bytes=size, why=why)
 
 
@@ -67,7 +67,7 @@ def needed(error: BaseException) -> str | None:
     """Return the missing function, by its caller or by its caller's file, whose answer led to this error."""
     if not isinstance(error, (TypeError, AttributeError)) or "NoneType" not in str(error):
         return None
-    asked = {_without_line(where): name for kind, name, where in sorted(_said) if kind == "module"}
+    asked = {_without_line(where): name for kind, name, where in sorted(said) if kind == "module"}
     files = {place: name for (place, _), name in asked.items() if place.startswith("flashinfer")}
     trace, found = error.__traceback__, None
     while trace is not None:

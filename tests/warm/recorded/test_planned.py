@@ -110,9 +110,11 @@ def test_files_named_by_a_gpu_are_not_written() -> None:
 def test_reasons_of_all_ranks_make_a_plan_inexact() -> None:
     reason = {"event": "inexact", "kind": "stub", "name": "f", "phase": "autotune", "frame": "", "why": "w"}
     exact = record(asked(), named("tp0_pp0_dp0"), call("a"))
-    assert planned(exact).exact
+    assert planned(exact).exact and planned(exact).notes[1].endswith("planned are op up to 8")
     other = record(asked(), reason, named("tp0_pp0_dp0"), call("a"), rank=1)
     assert [one.name for one in planned(exact, other).inexact] == ["f"]
+    silent = record({**reason, "kind": "tuner", "name": "flashinfer.x"}, named("tp0_pp0_dp0"), call("a"))
+    assert planned(silent).says.endswith("; what flashinfer.x tunes: not known: w")
 
 
 DIED = {"event": "died", "phase": "draft weights", "type": "OutOfMemoryError", "text": "", "stack": []}
@@ -124,10 +126,8 @@ def test_a_start_that_ended_early_makes_no_whole_plan() -> None:
     plan = planned(cut)
     assert plan.caches[0].ops[0].keys == ("a",)
     assert plan.exit_code == 1 and not plan.exact and plan.verdict.tunes == "unplanned"
-    assert (
-        "what rank 0 asks for later: not known: its start ended in draft weights: OutOfMemoryError"
-        in plan.says
-    )
+    ended = "its start ended in draft weights: OutOfMemoryError"
+    assert f"what rank 0 asks for later: not known: {ended}" in plan.says
 
 
 def test_what_is_tuned_into_no_known_file_is_named() -> None:
