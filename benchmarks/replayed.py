@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +20,33 @@ from runtime.record.record import Record
 from sgl_tune.cache.record import read_cache_file
 from sgl_tune.cache.store import write_group
 from sgl_tune.errors import SglTuneError
+from sgl_tune.processes.command import THIS
+from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.recorded.caches import caches_of
 from sgl_tune.warm.job import CallCache, Job, tuned_path
-from sgl_tune.warm.launch import Fleet
-from sgl_tune.warm.proof import How
+from sgl_tune.warm.launch import Fleet, Workers
+from sgl_tune.warm.proof import Prover, of_records
 from sgl_tune.warm.result import read_report
-from sgl_tune.warm.story import PROVER, WORKER
-from sgl_tune.warm.workforce import Workforce, workforce
 
-HOW = How(WORKER, PROVER)
+HOW = of_records(THIS)
 
 
-def replayed(record: Record, out: Path, force: Workforce, gpu: int, timeout: float) -> dict[str, Any]:
+def replayed(record: Record, out: Path, private: Scratch, gpu: int, timeout: float) -> dict[str, Any]:
     planned, began = caches_of([record]), time.perf_counter()
     caches = tuple(
         CallCache(cache.replayable, tuple(out / path for path in cache.paths)) for cache in planned
     )
-    job = Job(force.folder(), caches, "cuda", (gpu,))
-    force.call_prover("cuda")
-    found = force.search(Fleet(1, "cuda", (gpu,), timeout), {"job": job.to_json()}, lambda *_: None)
+    job = Job(private.folder, caches, "cuda", (gpu,))
+    prover = Prover(private, "cuda", HOW)
+    with Workers(HOW.worker, private, Fleet(1, "cuda", (gpu,), timeout), HOW.python) as workers:
+        found = workers.run({"job": job.to_json()}, lambda *_: None)
     report, searched = read_report(found), time.perf_counter()
     written = []
     for number, cache in enumerate(caches):
         entries = read_cache_file(tuned_path(job.folder, number)).entries
         written.append(write_group(list(cache.files), entries, report.environment))
-    with force.prover("cuda") as prover:
-        proofs = prover.prove(job, written, timeout, lambda: None)
+    proofs = prover.prove(job, written, timeout, lambda: None)
+    prover.close()
     recorded = {key for cache in caches for key in cache.keys}
     return {
         "recorded_keys": len(recorded),
@@ -58,7 +60,7 @@ def replayed(record: Record, out: Path, force: Workforce, gpu: int, timeout: flo
         "seconds": round(time.perf_counter() - began, 3),
         "peak_gib": round((report.peak_bytes or 0) / 2**30, 2),
         "steps": report.steps,
-        "proofs": [proof.to_json() for proof in proofs],
+        "proofs": [asdict(proof) for proof in proofs],
         "proven": all(proof.is_good for proof in proofs),
         "files": [str(path) for one in written for path in one.paths],
     }
@@ -72,18 +74,18 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=300)
     asked = parser.parse_args()
     good = True
-    with workforce(HOW) as force:
-        for path in asked.records:
-            try:
-                record = Record.from_json(path.read_bytes())
-                told = replayed(record, asked.out / path.stem, force, asked.gpu, asked.timeout)
-                good = good and bool(told["proven"]) and not told["missing"]
-            except SglTuneError as error:
-                told, good = {"error": error.message, "remedy": error.remedy}, False
-            asked.out.mkdir(parents=True, exist_ok=True)
-            (asked.out / f"{path.stem}.report.json").write_text(json.dumps(told, indent=1))
-            short = {name: value for name, value in told.items() if name not in ("proofs", "files", "steps")}
-            print(path.stem, json.dumps(short), flush=True)
+    for path in asked.records:
+        try:
+            record = Record.from_json(path.read_bytes())
+            with scratch() as private:
+                told = replayed(record, asked.out / path.stem, private, asked.gpu, asked.timeout)
+            good = good and bool(told["proven"]) and not told["missing"]
+        except SglTuneError as error:
+            told, good = {"error": error.message, "remedy": error.remedy}, False
+        asked.out.mkdir(parents=True, exist_ok=True)
+        (asked.out / f"{path.stem}.report.json").write_text(json.dumps(told, indent=1))
+        short = {name: value for name, value in told.items() if name not in ("proofs", "files", "steps")}
+        print(path.stem, json.dumps(short), flush=True)
     raise SystemExit(0 if good else 1)
 
 

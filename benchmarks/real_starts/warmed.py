@@ -34,7 +34,6 @@ from sgl_tune.recorded.plan import RecordedPlan, Whose, plan_of
 from sgl_tune.servers.server import Server, server_at
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.story import Settings, warm_records
-from sgl_tune.warm.workforce import workforce
 from tests.warm.recorded.on_ghost import how_on_ghost
 
 HERE = Path(__file__).resolve().parent
@@ -118,8 +117,8 @@ def compared(plan: RecordedPlan, server: Server, gpu: str, work: Path) -> dict[s
     left = sorted({f"{function}: {why}" for function, why in plan.left})
     if not plan.caches:
         return {"says": plan.says, "asked": len(asked_by(plan.records)), "left": left}
-    with workforce(how_on_ghost(server.python, gpu, work / "ghost")) as force:
-        warmed = warm_records(plan, Settings(ONE, SECONDS), Output(Format.quiet), force)
+    settings = Settings(ONE, SECONDS, how=how_on_ghost(server.python, gpu, work / "ghost"))
+    warmed = warm_records(plan, settings, Output(Format.quiet))
     written: set[str] = set()
     contents = set()
     for cache in warmed.caches:

@@ -20,22 +20,20 @@ from sgl_tune.warm.plan_page import Answer, show_verdict
 from sgl_tune.warm.result import Warmed
 from sgl_tune.warm.result_page import show_warmed
 from sgl_tune.warm.story import Settings, warm_deployment
-from sgl_tune.warm.workforce import workforce
 
 _BY_ITSELF = "let the server tune them at its first start; `sgl-tune verify` judges what it saves"
 
 
 def warm_all(plans: Sequence[Plan], wishes: Wishes, out: Output) -> NoReturn:
     devices = choose_devices(wishes.device.value, wishes.here)
-    filled = [plan for plan in plans if plan.caches]
-    for plan in filled:
-        if not verdict_of(plan).obstacle:
+    for plan in plans:
+        if plan.caches and not verdict_of(plan).obstacle:
             check_target(plan.deployment, devices, wishes.here)
             for doubt in target_doubts(plan.deployment):
                 out.warn(f"{plan.deployment.name}: {doubt}")
     several = len(plans) > 1
     settings = Settings(devices, wishes.timeout, wishes.replace, wishes.is_proven)
-    with ending(out.error), workforce() as force:
+    with ending(out.error):
 
         def answered(plan: Plan) -> Answer:
             if not plan.caches:
@@ -45,7 +43,7 @@ def warm_all(plans: Sequence[Plan], wishes: Wishes, out: Output) -> NoReturn:
                     out.note(f"{plan.deployment.name}: {note}")
             if (verdict := verdict_of(plan)).obstacle is not None:
                 raise CheckFailed(verdict.says, _BY_ITSELF)
-            warmed = warm_deployment(plan, settings, out, force, is_last=plan is filled[-1])
+            warmed = warm_deployment(plan, settings, out)
             write_lock(plan.deployment.cache_dir)
             return _answer(warmed, plan, several, wishes, out)
 

@@ -12,16 +12,16 @@ from sgl_tune.processes.interruption import ending
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.servers.server import Server
 from sgl_tune.warm.devices import Devices, choose_devices
-from sgl_tune.warm.proof import How
+from sgl_tune.warm.proof import of_records
 from sgl_tune.warm.result import Warmed
-from sgl_tune.warm.story import PROVER, WORKER, Settings, warm_records
-from sgl_tune.warm.workforce import workforce
+from sgl_tune.warm.story import Settings, warm_records
 
 
 def tuned(plan: RecordedPlan, meant: Gpu, wishes: Wishes, server: Server, out: Output) -> Warmed:
-    settings = Settings(devices_of(meant, wishes), wishes.timeout, wishes.replace, wishes.is_proven)
-    with ending(out.error), workforce(How(WORKER, PROVER, Python(str(server.python)))) as force:
-        return warm_records(plan, settings, out, force)
+    how = of_records(Python(str(server.python)))
+    settings = Settings(devices_of(meant, wishes), wishes.timeout, wishes.replace, wishes.is_proven, how)
+    with ending(out.error):
+        return warm_records(plan, settings, out)
 
 
 def devices_of(meant: Gpu, wishes: Wishes) -> Devices:

@@ -35,7 +35,7 @@ class Fleet:
 
 
 class Workers:
-    """Worker processes that do one job after the other until closed. After a failed job they are useless."""
+    """Worker processes that do one job."""
 
     def __init__(self, module: str, scratch: Scratch, fleet: Fleet, python: Python = THIS) -> None:
         self.fleet = fleet

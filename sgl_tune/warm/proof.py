@@ -32,6 +32,11 @@ class How:
 HERE = How("sgl_tune.warm.worker", "sgl_tune.warm.prove")
 
 
+def of_records(python: Python) -> How:
+    """Return what replays records, in the server's Python."""
+    return How("sgl_tune.warm.recorded.worker", "sgl_tune.warm.recorded.prove", python)
+
+
 @dataclass(frozen=True, slots=True)
 class Forward:
     """A forward of `rows`, timed with and without the files in turns. `gain`: the median turn's."""
@@ -71,10 +76,9 @@ class Proof:
 
 class Prover:
     """A process that proves. It starts early, because its imports take longer than a proof. It opens no
-    file and no GPU until asked, and does one proof after the other."""
+    file and no GPU until asked."""
 
     def __init__(self, scratch: Scratch, device: str, how: How = HERE) -> None:
-        self.device, self.how = device, how
         self.steps: dict[str, float] = {}
         self._crew = Crew(how.prover, 1, scratch, python=how.python)
         self._crew.members[0].send(IMPORT, device=device)

@@ -38,24 +38,20 @@ def main(child: Child) -> None:
 
 
 def serve(child: Child, proof: type[CacheProof], modules: tuple[str, ...]) -> None:
-    """Do one proof after the other. First, while the search still runs, import what takes long without a
-    GPU."""
+    """Do one proof. First, while the search still runs, import what takes long without a GPU."""
     told, started = child.command(), time.perf_counter()
     only_for(told["device"])
     for name in (*_BY_BOTH, *modules):
         with suppress(Exception):  # it fails again and is reported when it is used
             import_module(name)
     imported = time.perf_counter() - started
-    for command in child.commands():
-        job, started = read_job(command["job"]), time.perf_counter()
-        device = make_device(job.device, job.gpus[0] if job.gpus else 0)
-        tuner = stock_tuner(job.device)
-        opened = time.perf_counter() - started
-        proofs = [proof(cache, device, tuner).made() for cache in job.caches]
-        steps = {"device": opened, **_summed(proof.pop("steps") for proof in proofs)}
-        child.say(DONE, proofs=proofs, steps={"imports_before": imported, **steps})
-        imported = 0.0
-        device.empty_cache()
+    job, started = read_job(child.command()["job"]), time.perf_counter()
+    device = make_device(job.device, job.gpus[0] if job.gpus else 0)
+    tuner = stock_tuner(job.device)
+    opened = time.perf_counter() - started
+    proofs = [proof(cache, device, tuner).made() for cache in job.caches]
+    steps = {"device": opened, **_summed(proof.pop("steps") for proof in proofs)}
+    child.say(DONE, proofs=proofs, steps={"imports_before": imported, **steps})
 
 
 def _summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -73,9 +69,7 @@ def stock_tuner(device: str) -> AutoTuner:
         from runtime.autotune.cpu_clock import CpuClock
 
         AutoTuner._instance = CpuClock()
-    tuner = AutoTuner.get()
-    tuner.stats = type(tuner.stats)()  # counts for this deployment only
-    return tuner
+    return AutoTuner.get()
 
 
 class Answers(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,25 +22,26 @@ from sgl_tune.deployment.versions import driver_version
 from sgl_tune.errors import WorkFailed
 from sgl_tune.keys.plan import Plan
 from sgl_tune.processes.interruption import Interruption
+from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.events import ERROR
 from sgl_tune.warm.job import CallCache, Job, make_job, tuned_path
-from sgl_tune.warm.launch import Fleet
-from sgl_tune.warm.proof import Proof, Prover
+from sgl_tune.warm.launch import Fleet, Workers
+from sgl_tune.warm.proof import HERE, How, Proof, Prover
 from sgl_tune.warm.result import CacheReport, Report, WarmCache, Warmed, read_report
 from sgl_tune.warm.search_display import shown
-from sgl_tune.warm.workforce import Workforce
-
-WORKER, PROVER = "sgl_tune.warm.recorded.worker", "sgl_tune.warm.recorded.prove"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """The settings of a warm. `how`: what runs in the processes that search and prove."""
+
     devices: Devices
     timeout: float
     replacing: bool = False
     proving: bool = True
+    how: How = HERE
 
 
 @dataclass
@@ -52,28 +53,25 @@ class Story:
     job: Job
     settings: Settings
     out: Output
-    force: Workforce
+    private: Scratch
     members: Callable[[Any], Mapping[str, Any]]
     completed: Callable[[dict[str, Any], Any], dict[str, Any]] = lambda entries, _: entries
-    is_last: bool = True
     memory_ran_out: bool = False
     stages: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> Warmed:
-        with self._writable():
-            if self.settings.proving:
-                self.force.call_prover(self.settings.devices.kind)
+        with self._writable(), ExitStack() as processes:
+            prover = self._prover(processes) if self.settings.proving else None
             with self._stage("tune"):
                 report = read_report(self._search())
-            if self.is_last:
-                self.force.dismiss_workers()
             with self._stage("write"):
                 written = self._write(report)
             proofs: Sequence[Proof | None] = [None] * len(written)
             steps = {"worker": report.steps}
-            if self.settings.proving:
+            if prover is not None:
                 with self._stage("prove"):
-                    proofs, steps["prover"] = self._prove_with_room(written)
+                    proofs = self._prove(prover, written)
+                steps["prover"] = prover.steps
         caches = tuple(map(WarmCache, self.plan.caches, report.caches, written, proofs))
         return Warmed(self.plan, caches, self.stages, steps, report.peak_bytes, self.settings.devices.workers)
 
@@ -98,9 +96,16 @@ class Story:
         yield
         self.stages[name] = time.perf_counter() - started
 
+    def _prover(self, processes: ExitStack) -> Prover:
+        """Start the prover, which imports while the workers search."""
+        prover = Prover(self.private, self.settings.devices.kind, self.settings.how)
+        processes.callback(prover.close)
+        return prover
+
     def _search(self) -> Mapping[str, Any]:
-        where = "on the same" if self.force.has_worked else "starting"
-        self._note(f"{where} {self.settings.devices}")
+        devices, how = self.settings.devices, self.settings.how
+        self.out.note(f"{self.plan.deployment.name}: starting {devices}")
+        fleet = Fleet(devices.workers, devices.kind, devices.gpus, self.settings.timeout)
         with shown(self.out) as listener:
 
             def hear(worker: int, event: dict[str, Any]) -> None:
@@ -108,7 +113,8 @@ class Story:
                 listener(worker, event)
 
             try:
-                return self._search_with_room(hear)
+                with Workers(how.worker, self.private, fleet, how.python) as workers:
+                    return workers.run({"job": self.job.to_json()}, hear)
             except WorkFailed as failure:
                 # Entries measured while memory ran out may be wrong, so none are kept.
                 kept = None if self.memory_ran_out else self._keep_decided()
@@ -141,23 +147,6 @@ class Story:
             paths, entries, metadata, manifest=manifest, replace_conflicting=replacing, say=self.out.note
         )
 
-    def _search_with_room(self, hear: Callable[[int, dict[str, Any]], None]) -> Mapping[str, Any]:
-        """Search. If memory ran out on workers that had searched earlier deployments, search once more on
-        new workers."""
-        shared = self.force.has_worked
-        devices = self.settings.devices
-        fleet = Fleet(devices.workers, devices.kind, devices.gpus, self.settings.timeout)
-        try:
-            return self.force.search(fleet, {"job": self.job.to_json()}, hear)
-        except WorkFailed:
-            if not (shared and self.memory_ran_out):
-                raise
-        self.memory_ran_out = False
-        for number in range(len(self.job.caches)):
-            tuned_path(self.job.folder, number).unlink(missing_ok=True)
-        self._note("out of memory; again on new workers")
-        return self.force.search(fleet, {"job": self.job.to_json()}, hear)
-
     def _write(self, report: Report) -> list[Written]:
         caches = zip(self.plan.caches, report.caches, strict=False)
         written = [self._written(n, cache, told, report) for n, (cache, told) in enumerate(caches)]
@@ -183,28 +172,12 @@ class Story:
         )
         return self._write_group(cache, entries, report.environment, manifest)
 
-    def _prove_with_room(self, written: Sequence[Written]) -> tuple[Sequence[Proof], dict[str, float]]:
-        shared = self.force.has_worked
-        try:
-            with self.force.prover(self.settings.devices.kind) as prover:
-                return self._prove(prover, written), prover.steps
-        except WorkFailed:
-            if not shared:
-                raise
-        self.force.dismiss_workers()
-        self._note("the proof failed beside the workers; again without them")
-        with self.force.prover(self.settings.devices.kind) as prover:
-            return self._prove(prover, written), prover.steps
-
     def _prove(self, prover: Prover, written: Sequence[Written]) -> Sequence[Proof]:
         with self.out.progress("proving in a fresh process") as progress:
             try:
                 return prover.prove(self.job, written, self.settings.timeout, lambda: progress.advance(0))
             except Interruption as interruption:
                 raise interruption.saying("the files are written, their proof is not finished") from None
-
-    def _note(self, text: str) -> None:
-        self.out.note(f"{self.plan.deployment.name}: {text}")
 
 
 def _what_is_kept(kept: int | None) -> str:
@@ -215,16 +188,17 @@ def _what_is_kept(kept: int | None) -> str:
     return "the cache is as it was"
 
 
-def warm_deployment(plan: Plan, settings: Settings, out: Output, force: Workforce, is_last: bool) -> Warmed:
+def warm_deployment(plan: Plan, settings: Settings, out: Output) -> Warmed:
     devices = settings.devices
-    job = make_job(plan, force.folder(), devices.kind, devices.gpus, settings.replacing)
 
     def members(cache: CachePlan) -> Mapping[str, Any]:
         deployment = plan.deployment
         told = {"deployment": deployment_to_json(deployment), "sglang": deployment.sglang_version}
         return {"key_parts": cache.key_parts, **told}
 
-    return Story(plan, job, settings, out, force, members, _for_every_rank, is_last).run()
+    with scratch() as private:
+        job = make_job(plan, private.folder, devices.kind, devices.gpus, settings.replacing)
+        return Story(plan, job, settings, out, private, members, _for_every_rank).run()
 
 
 def _for_every_rank(entries: dict[str, Any], cache: CachePlan) -> dict[str, Any]:
@@ -243,14 +217,15 @@ def _for_every_rank(entries: dict[str, Any], cache: CachePlan) -> dict[str, Any]
     return entries
 
 
-def warm_records(plan: RecordedPlan, settings: Settings, out: Output, force: Workforce) -> Warmed:
+def warm_records(plan: RecordedPlan, settings: Settings, out: Output) -> Warmed:
     root, devices = plan.deployment.cache_dir, settings.devices
     caches = tuple(
         CallCache(cache.replayable, tuple(root / path for path in cache.paths)) for cache in plan.caches
     )
-    job = Job(force.folder(), caches, devices.kind, devices.gpus, settings.replacing)
 
     def members(_: Any) -> Mapping[str, Any]:
         return {"sglang": plan.sglang}
 
-    return Story(plan, job, settings, out, force, members).run()
+    with scratch() as private:
+        job = Job(private.folder, caches, devices.kind, devices.gpus, settings.replacing)
+        return Story(plan, job, settings, out, private, members).run()

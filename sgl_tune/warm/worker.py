@@ -1,8 +1,7 @@
-"""A worker of a search: it joins its team and does jobs until there are no more."""
+"""A worker of a search: it joins its team and does one job."""
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import time
@@ -49,15 +48,13 @@ def serve(child: Child, searching: type[Search]) -> None:
         return child.command()["values"]
 
     team = Team(told["rank"], told["size"], exchange if told["size"] > 1 else None)
-    for number, command in enumerate(child.commands()):
-        assert command["kind"] == JOB
-        started = time.perf_counter() if number else started
-        with failures_told(child):
-            search = searching(read_job(command["job"]))
-            search.prepare(command["local"], team, child.say, started)
-            report = search.run()
-        child.say(DONE, report=report)
-        search.give_back_memory()
+    command = child.command()
+    assert command["kind"] == JOB
+    with failures_told(child):
+        search = searching(read_job(command["job"]))
+        search.prepare(command["local"], team, child.say, started)
+        report = search.run()
+    child.say(DONE, report=report)
 
 
 @contextmanager
@@ -91,7 +88,7 @@ def _is_known(error: Exception) -> bool:
 
 
 class Search:
-    """One job on this process's device. Others may follow."""
+    """The job on this process's device."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -108,7 +105,6 @@ class Search:
         say(START, pid=os.getpid())
         self._tuner: SearchTuner = install_tuner(self._device.torch_device, team)
         self._tuner.watch = self._watch
-        self._settled_before = self._tuner.settled_in_layers
         self._device.reset_peak()
         self._saved = 0
         self._current = 0
@@ -128,18 +124,9 @@ class Search:
             reports.append(self._tune(number, cache, environment))
         for step in ("prepare", "search"):
             self._steps[step] = sum(report[f"{step}_seconds"] for report in reports)
-        routings = {"seed": SEED, "skews": SKEWS} if self._settles_in_layers else {}
+        routings = {"seed": SEED, "skews": SKEWS} if self._tuner.settled_in_layers else {}
         told = {"environment": environment, "caches": reports, "steps": self._steps, "routings": routings}
         return {**told, "peak_bytes": _peak_bytes(self._device)}
-
-    def give_back_memory(self) -> None:
-        """Free the device's memory for the prover and for the next job."""
-        gc.collect()
-        self._device.empty_cache()
-
-    @property
-    def _settles_in_layers(self) -> bool:
-        return self._tuner.settled_in_layers > self._settled_before
 
     def _import(self) -> None:
         from runtime.start import rehearsal  # noqa: F401

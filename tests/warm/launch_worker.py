@@ -12,11 +12,11 @@ from sgl_tune.warm.events import DONE, ERROR, GATHER, JOB, PROGRESS, START
 
 def main(child: Child) -> None:
     team = child.command()
-    for command in child.commands():
-        assert command["kind"] == JOB
-        child.say(START, pid=os.getpid())
-        act = command["plan"].get(str(team["rank"]), "work")
-        child.say(DONE, report=_work(child, team["rank"], act))
+    command = child.command()
+    assert command["kind"] == JOB
+    child.say(START, pid=os.getpid())
+    act = command["plan"].get(str(team["rank"]), "work")
+    child.say(DONE, report=_work(child, team["rank"], act))
 
 
 def _work(child: Child, rank: int, act: str) -> dict[str, Any]:

@@ -245,5 +245,5 @@ def test_a_target_that_cannot_be_tuned_here_is_wrong_usage(
 
 def _searching_worker(parent: int, scratch: Path, until_there: str = "base.0.0.json") -> int:
     """The pid of worker 0, once its folder holds that file."""
-    until(lambda: list(scratch.glob(f"sgl-tune-*/deployment.*/{until_there}")), SECONDS)
+    until(lambda: list(scratch.glob(f"sgl-tune-*/{until_there}")), SECONDS)
     return next(pid for pid in children_of(parent) if "sgl_tune.warm.worker" in command_of(pid))

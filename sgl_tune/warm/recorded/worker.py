@@ -69,10 +69,6 @@ class CallSearch(Search):
         self._pool.give_back()
         check_keys(call, asked)
 
-    def give_back_memory(self) -> None:
-        self._pool.clear()
-        super().give_back_memory()
-
 
 @contextmanager
 def _asked(tuner: Any) -> Iterator[set[str]]:

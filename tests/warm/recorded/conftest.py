@@ -14,9 +14,8 @@ import pytest
 from runtime.record.calls import Call
 from runtime.record.events import record_of
 from sgl_tune.processes.command import ROOT
-from sgl_tune.warm.workforce import Workforce, workforce
+from sgl_tune.processes.scratch import Scratch, scratch
 from tests.record.test_record import ASKED, ENDED, READY
-from tests.warm.recorded.on_cpu import HOW
 
 
 @pytest.fixture(scope="package")
@@ -33,7 +32,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Call, ...]:
     return record_of(ASKED, [*events, READY, ENDED]).calls
 
 
-@pytest.fixture(scope="package")
-def force() -> Iterator[Workforce]:
-    with workforce(HOW) as force:
-        yield force
+@pytest.fixture
+def private() -> Iterator[Scratch]:
+    with scratch() as private:
+        yield private

@@ -19,7 +19,6 @@ from sgl_tune.recorded.caches import readings_of
 from sgl_tune.recorded.plan import Whose, plan_of
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.story import Settings, warm_records
-from sgl_tune.warm.workforce import workforce
 from tests.ghost.environments import SMALLEST, python_of
 from tests.sgl_tune.running import ROOT
 from tests.warm.recorded.on_ghost import how_on_ghost
@@ -60,9 +59,10 @@ def test_a_server_measures_nothing_on_what_was_replayed_without_it(asker: Asker,
     ]
     keys = {key for op in cache.ops for key in op.keys}
     assert {key.key for key in record.keys if key.mode == "tune"} <= keys
-    with workforce(how_on_ghost(python_of(SMALLEST), "h200", tmp_path / "work")) as force:
-        out = Output(sink(DocumentFormat.json, False))
-        (done,) = warm_records(plan, Settings(Devices("cuda", (0,), 1), 300), out, force).caches
+    settings = Settings(
+        Devices("cuda", (0,), 1), 300, how=how_on_ghost(python_of(SMALLEST), "h200", tmp_path / "work")
+    )
+    (done,) = warm_records(plan, settings, Output(sink(DocumentFormat.json, False))).caches
     assert done.report.tuned_keys == keys and not done.report.failed
     assert done.proof is not None and done.proof.hits == len(keys) and not done.proof.misses
     files = {path: (root / path).read_bytes() for path in cache.paths}

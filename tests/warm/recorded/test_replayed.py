@@ -12,28 +12,31 @@ from runtime.record.calls import Call
 from sgl_tune.cache.record import read_cache_file
 from sgl_tune.cache.store import write_group
 from sgl_tune.errors import WorkFailed
+from sgl_tune.processes.scratch import Scratch
 from sgl_tune.warm.job import CallCache, Job, read_job, tuned_path
-from sgl_tune.warm.launch import Fleet
-from sgl_tune.warm.proof import Proof
+from sgl_tune.warm.launch import Fleet, Workers
+from sgl_tune.warm.proof import Proof, Prover
 from sgl_tune.warm.result import Report, read_report
-from sgl_tune.warm.workforce import Workforce, workforce
 from tests.warm.recorded.on_cpu import HOW
 
 BUCKETS = (1, 2, 4, 8)
 
 
-def searched(force: Workforce, calls: tuple[Call, ...], root: Path) -> tuple[Job, Report]:
+def searched(private: Scratch, calls: tuple[Call, ...], root: Path) -> tuple[Job, Report]:
     cache = CallCache(calls, (root / "rank_tp0_pp0_dp0.json", root / "rank_tp1_pp0_dp0.json"))
-    job = Job(force.folder(), (cache,), "cpu", ())
-    found = force.search(Fleet(1, "cpu", (), 120), {"job": job.to_json()}, lambda *_: None)
-    return job, read_report(found)
+    job = Job(private.folder, (cache,), "cpu", ())
+    with Workers(HOW.worker, private, Fleet(1, "cpu", (), 120), HOW.python) as workers:
+        return job, read_report(workers.run({"job": job.to_json()}, lambda *_: None))
 
 
-def proven(force: Workforce, job: Job, report: Report) -> Proof:
+def proven(private: Scratch, job: Job, report: Report) -> Proof:
     entries = read_cache_file(tuned_path(job.folder, 0)).entries
     written = write_group(list(job.caches[0].files), entries, report.environment)
-    with force.prover("cpu") as prover:
+    prover = Prover(private, "cpu", HOW)
+    try:
         (proof,) = prover.prove(job, [written], 120, lambda: None)
+    finally:
+        prover.close()
     return proof
 
 
@@ -68,43 +71,44 @@ def test_a_job_goes_to_a_worker_and_back(calls: tuple[Call, ...], tmp_path: Path
 
 
 def test_what_was_asked_is_tuned_and_proven(
-    force: Workforce, calls: tuple[Call, ...], tmp_path: Path
+    private: Scratch, calls: tuple[Call, ...], tmp_path: Path
 ) -> None:
     """A call that only served is tuned for the keys that it asked for, and no others."""
     replayable = tuple(call for call in calls if not call.unreplayable)
-    job, report = searched(force, replayable, tmp_path)
+    job, report = searched(private, replayable, tmp_path)
     recorded = {key for call in replayable for key in call.keys}
     assert len(recorded) == 2 * (len(BUCKETS) + 1)
     assert report.caches[0].tuned_keys == recorded
     assert set(read_cache_file(tuned_path(job.folder, 0)).entries) == recorded
-    proof = proven(force, job, report)
+    proof = proven(private, job, report)
     assert proof.is_good, proof
     assert proof.asked == proof.hits == len(recorded)
-    again, told = searched(force, replayable, tmp_path)
+    _, told = searched(private, replayable, tmp_path)
     assert told.caches[0].known == recorded and not told.caches[0].tuned_keys
-    assert again.folder != job.folder
 
 
 def test_a_missing_entry_is_named_by_the_proof(
-    force: Workforce, calls: tuple[Call, ...], tmp_path: Path
+    private: Scratch, calls: tuple[Call, ...], tmp_path: Path
 ) -> None:
-    job, report = searched(force, calls[:1], tmp_path)
+    job, report = searched(private, calls[:1], tmp_path)
     path = tuned_path(job.folder, 0)
     document = json.loads(path.read_text())
     lost = next(key for key in document if key.startswith("("))
     del document[lost]
     document.pop("_generation", None)
     path.write_text(json.dumps(document))
-    proof = proven(force, job, report)
+    proof = proven(private, job, report)
     assert proof.misses == (lost,) and not proof.is_good and proof.profiled == {}
 
 
-def test_a_call_that_asks_for_other_keys_fails_by_name(calls: tuple[Call, ...], tmp_path: Path) -> None:
+def test_a_call_that_asks_for_other_keys_fails_by_name(
+    private: Scratch, calls: tuple[Call, ...], tmp_path: Path
+) -> None:
     first = calls[0]
     lookup = first.lookups[0]
     less = replace(first, lookups=(replace(lookup, keys=lookup.keys[:2]), *first.lookups[1:]))
-    with workforce(HOW) as own, pytest.raises(WorkFailed) as caught:
-        searched(own, (less,), tmp_path)
+    with pytest.raises(WorkFailed) as caught:
+        searched(private, (less,), tmp_path)
     assert "demo:experts asks for more" in caught.value.message
     assert "2 are not in it" in caught.value.message
 
@@ -118,7 +122,7 @@ def test_a_call_that_asks_for_other_keys_fails_by_name(calls: tuple[Call, ...], 
     ],
 )
 def test_only_public_functions_are_called(
-    calls: tuple[Call, ...], tmp_path: Path, function: str, said: str
+    private: Scratch, calls: tuple[Call, ...], tmp_path: Path, function: str, said: str
 ) -> None:
-    with workforce(HOW) as own, pytest.raises(WorkFailed, match=said):
-        searched(own, (replace(calls[0], function=function),), tmp_path)
+    with pytest.raises(WorkFailed, match=said):
+        searched(private, (replace(calls[0], function=function),), tmp_path)

@@ -25,12 +25,12 @@ from sgl_tune.verify.by_server import Served
 from sgl_tune.verify.environment import UNTOLD, Target
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.story import Settings, warm_records
-from sgl_tune.warm.workforce import Workforce
 from tests.sgl_tune.schemas import schema_faults
+from tests.warm.recorded.on_cpu import HOW
 from tests.warm.recorded.test_planned import FOLDER, NAMED, asked, record
 
 OUT = Output(sink(DocumentFormat.json, False))
-SETTINGS = Settings(Devices("cpu", (), 2), 120)
+SETTINGS = Settings(Devices("cpu", (), 2), 120, how=HOW)
 
 
 def wishes(target: Target | None) -> Wishes:
@@ -55,10 +55,10 @@ def printed(data: dict[str, Any]) -> Any:
 
 
 def test_workers_share_the_search_and_every_rank_has_the_same_proven_file(
-    force: Workforce, calls: tuple[Call, ...], tmp_path: Path
+    calls: tuple[Call, ...], tmp_path: Path
 ) -> None:
     made = plan(calls, tmp_path)
-    warmed = warm_records(made, SETTINGS, OUT, force)
+    warmed = warm_records(made, SETTINGS, OUT)
     paths = [tmp_path / path for path in made.caches[0].paths]
     assert warmed.is_good and len({path.read_bytes() for path in paths}) == 1 and len(paths) == 2
     entries = {key for key in json.loads(paths[0].read_text()) if key.startswith("(")}
@@ -74,7 +74,7 @@ def test_workers_share_the_search_and_every_rank_has_the_same_proven_file(
     assert all(wishes(target).are_read(paths[:1], OUT) for target in own)
     assert not wishes(foreign).are_read(paths[:1], OUT)
     assert told["tuned"] == len(entries) and told["reused"] == 0 and told["exact"] is True
-    again = warm_records(made, SETTINGS, OUT, force)
+    again = warm_records(made, SETTINGS, OUT)
     assert again.to_json()["tuned"] == 0 and again.to_json()["reused"] == len(entries)
 
 
@@ -84,8 +84,8 @@ def test_a_plan_is_told_as_its_schema_says(calls: tuple[Call, ...], tmp_path: Pa
     assert [one["function"] for one in told["not_replayable"]] == ["demo:experts", "demo:unmarked"]
 
 
-def test_a_failed_search_leaves_no_folder(force: Workforce, calls: tuple[Call, ...], tmp_path: Path) -> None:
+def test_a_failed_search_leaves_no_folder(calls: tuple[Call, ...], tmp_path: Path) -> None:
     other = plan((replace(calls[0], function="nowhere:f"),), tmp_path)
     with pytest.raises(WorkFailed, match=r"cannot be replayed.*the cache is as it was"):
-        warm_records(other, SETTINGS, OUT, force)
+        warm_records(other, SETTINGS, OUT)
     assert not list(tmp_path.iterdir())
