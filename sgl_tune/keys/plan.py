@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from runtime.server.cache_key import cache_folder
-from runtime.server.config import ModelConfig
-from runtime.server.parallel import ParallelConfig, node_ranks, rank_layout
+from runtime.server.parallel import node_ranks, rank_layout
+from runtime.server.sizes.linears import Spread, linears
 from sgl_tune.cache.asked import CachePlan, TunedOp
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.deployment.container import CACHE_FOLDER
@@ -137,7 +137,8 @@ def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:
     model, parallel, moe = deployment.model, deployment.parallel, deployment.model.moe
     rows = max((bucket for op in ops for bucket in op.buckets), default=0)
     weight = _WEIGHT_BYTES.get(deployment.quantization or "", _PLAIN_BYTES)
-    layers = _mixer_weights(model, parallel) + _dense_weights(model, parallel)
+    shared = Spread(parallel.tp, parallel.tp)
+    layers = sum(one.k * one.n for one in linears(model, parallel, shared))  # one layer of each kind
     total = layers * weight + rows * model.hidden_size * _HIDDEN_BUFFERS * _ACTIVATION_BYTES
     if moe is not None:
         width, local = moe.intermediate_size // parallel.moe_tp, moe.num_experts // parallel.moe_ep
@@ -146,21 +147,3 @@ def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:
         # Each token is copied to each of its experts, in the widths of both GEMMs.
         total += rows * moe.top_k * (2 * model.hidden_size + 3 * width) * _ACTIVATION_BYTES
     return int(total)
-
-
-def _mixer_weights(model: ModelConfig, parallel: ParallelConfig) -> int:
-    attention, mla = model.main_attention, model.mla
-    heads = attention.num_heads // parallel.attn_tp
-    if mla is None:
-        kv_heads = max(1, attention.num_kv_heads // parallel.attn_tp)
-        return 2 * model.hidden_size * attention.head_dim * (heads + kv_heads)
-    query_input = mla.q_lora_rank or model.hidden_size
-    down = model.hidden_size * ((mla.q_lora_rank or 0) + mla.cache_dim)
-    up = heads * (query_input * mla.qk_head_dim + mla.kv_lora_rank * (mla.qk_nope_head_dim + mla.v_head_dim))
-    return down + up + heads * mla.v_head_dim * model.hidden_size
-
-
-def _dense_weights(model: ModelConfig, parallel: ParallelConfig) -> int:
-    width = model.intermediate_size if "dense" in model.layer_kinds else 0
-    shared = model.moe.shared_intermediate_size if model.moe is not None else 0
-    return 3 * model.hidden_size * (width + shared) // parallel.tp
