@@ -64,6 +64,7 @@ SGL_TUNE = {
     "writing": "errors locks",
     "web_page": "",
     "cli": "server sgl_tune errors",
+    "markdown": "cli",
     "servers": "sglang errors locks processes units reading writing cli",
     "deployment": "toml server models flashinfer sglang errors units record reading cli servers",
     "cache": "server flashinfer sgl_tune errors locks units record reading deployment",
@@ -92,7 +93,7 @@ SGL_TUNE = {
     "pins": "record errors units reading writing cli deployment config_files ship",
     "commands": "ghost sgl_tune errors processes units writing cli servers deployment cache stores keys"
     " asking recorded verify fleet explain server_log memory start_report compile warm config_tuning export"
-    " ship config_files pins",
+    " ship config_files pins markdown",
     "__main__": "cli",
 }
 HOUSE = RUNTIME | SGL_TUNE

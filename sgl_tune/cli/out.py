@@ -28,6 +28,8 @@ _LONG_WORD = re.compile(rf"\S{{{2 * _LONG},}}")
 class Output:
     """Prints a command's result and its messages. Only this class decides how they look."""
 
+    is_document = False
+
     def __init__(
         self,
         format: Format = Format.human,
@@ -40,9 +42,7 @@ class Output:
         self._stdout = stdout or sys.stdout
         self._stderr = stderr or sys.stderr
         self._path = self._called = ""
-        self._is_shown = (
-            format is not Format.agent and self._stdout.isatty()
-        )  # on a terminal; to ask for each line takes as long as it
+        self._is_shown = format is not Format.agent and self._stdout.isatty()  # to ask for each line is slow
 
     def calls(self, path: str, name: str) -> None:
         """From here on, print `name`, which the user typed, in place of the temporary `path`."""

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 from runtime.ghost.gpus import gpus
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.question import gpu_of
-from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
-from sgl_tune.cli.out import Output
+from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.commands.asked import RemoteCodeOption, ServerOption, asked_by
@@ -20,7 +19,8 @@ from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError, UsageError
 from sgl_tune.explain.account import Account
 from sgl_tune.explain.compare import Comparison
-from sgl_tune.explain.page import account_lines, comparison_lines, show_account, show_comparison
+from sgl_tune.explain.page import show_account, show_comparison
+from sgl_tune.markdown import output_of
 from sgl_tune.recorded.asked import Asked, asking
 from sgl_tune.servers.home import RELEASE
 from sgl_tune.servers.server import Server, find_server, server_at
@@ -58,7 +58,7 @@ def explain(
 
     Example: sgl-tune explain --against 0.5.23 -- python -m sglang.launch_server --model-path M --tp 8
     """
-    out = Output(sink(format, quiet), version=SCHEMA_VERSIONS["explain"])
+    out = output_of(format, quiet, SCHEMA_VERSIONS["explain"])
     by = asked_by(flags, file, command, server, trust_remote_code).one()
     machine = read_target(target) if target else UNTOLD
     by = replace(by, flags=machine.flags(by.flags, by.command))
@@ -71,14 +71,15 @@ def explain(
         if against and account.exit_code == 0:
             gpu = gpu_of(gpu_name) if gpu_name else asked.question.gpu
             comparison = _compared(account, asked, asked.of(other, gpu, Live(out, other)))
-    as_lines = format is DocumentFormat.markdown
-    if comparison is None:
-        lines = account_lines(name, account) if as_lines else [account.says]
-        human = lambda: show_account(out, name, account)  # noqa: E731
-    else:
-        lines = comparison_lines(name, comparison) if as_lines else [d.name for d in comparison.differences]
-        human = lambda: show_comparison(out, name, comparison)  # noqa: E731
-    out.result(_json(account, comparison), human, lines)
+
+    def show() -> None:
+        if comparison is None:
+            show_account(out, name, account)
+        else:
+            show_comparison(out, name, comparison)
+
+    lines = [account.says] if comparison is None else [one.name for one in comparison.differences]
+    out.result(_json(account, comparison), show, lines)
     raise Ended(account.exit_code)
 
 

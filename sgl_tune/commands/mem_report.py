@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
+from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
@@ -17,9 +17,10 @@ from sgl_tune.commands.asked import RemoteCodeOption, ServerOption, asked_by
 from sgl_tune.deployment.file_option import FileOption
 from sgl_tune.deployment.options import PROJECT_FILE, ServerCommand, ServerFlags, TargetOption
 from sgl_tune.errors import Ended, UsageError
+from sgl_tune.markdown import output_of
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, is_of_a_run
 from sgl_tune.server_log.log import read_server_log
-from sgl_tune.server_log.show import outcome_markdown, show_outcome
+from sgl_tune.server_log.show import show_outcome
 from sgl_tune.server_log.verdict import Outcome, outcome_of
 from sgl_tune.verify.environment import read_target
 
@@ -127,7 +128,7 @@ def mem_report(
 
     Example: sgl-tune mem-report --fit --free 2GiB --model zai-org/GLM-5.1-FP8 --tp 8 --gpu b200
     """
-    out = Output(sink(format, quiet), version=SCHEMA_VERSIONS["mem-report"])
+    out = output_of(format, quiet, SCHEMA_VERSIONS["mem-report"])
     by = asked_by(flags, file, command, server, trust_remote_code)
     if target is not None:
         by = by if by.deployment is None else by.one()
@@ -150,10 +151,10 @@ def mem_report(
         fast=fast,
     )
     goals = FitOptions(fit, free, requests)
-    shown = ShowOptions(format, html, by.server, by.core, trust_remote_code, record, verbose)
-    is_plain = goals == FitOptions() and shown == ShowOptions(format, verbose=verbose)
+    shown = ShowOptions(html, by.server, by.core, trust_remote_code, record, verbose)
+    is_plain = goals == FitOptions() and shown == ShowOptions(verbose=verbose)
     if asked.from_log is not None and asked.is_log_alone and is_plain:
-        _show_log(out, asked.from_log, format)
+        _show_log(out, asked.from_log)
     if log is None and not asked.names_a_start and not os.path.lexists(PROJECT_FILE):
         raise UsageError("no model is named, so there is no start to predict", _NAME_ONE)
     if asked.from_run is None:
@@ -165,7 +166,6 @@ def mem_report(
     report_start(out, asked, goals, shown)
 
 
-def _show_log(out: Output, found: Outcome, format: DocumentFormat) -> NoReturn:
-    lines = [*outcome_markdown(found)] if format is DocumentFormat.markdown else [found.headline]
-    out.result(found.to_json(), human=lambda: show_outcome(out, found), quiet=lines)
+def _show_log(out: Output, found: Outcome) -> NoReturn:
+    out.result(found.to_json(), human=lambda: show_outcome(out, found), quiet=[found.headline])
     raise Ended(0 if found.verdict == "ready" else 1)

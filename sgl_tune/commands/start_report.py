@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TextIO
 
-from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption, sink
+from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.errors import Ended, UsageError
+from sgl_tune.markdown import output_of
 from sgl_tune.start_report.against import Against
 from sgl_tune.start_report.read import parse_ready, read_start
 from sgl_tune.start_report.report import StartReport
 from sgl_tune.start_report.running import run_server
-from sgl_tune.start_report.table import against_lines, render_page, report_lines, show_against, show_report
+from sgl_tune.start_report.table import render_page, show_against, show_report
 from sgl_tune.units import parse_age
 from sgl_tune.writing import check_place, write_text
 
@@ -85,7 +85,7 @@ def start_report(
     if not words or len(words) > 1:
         given = f"{len(words)} logs are given" if words else "no log is given"
         raise UsageError(given, "give one file, - for standard input, or a command after --")
-    out = Output(sink(format, quiet), version=SCHEMA_VERSIONS["start-report"])
+    out = shown.output()
     with out.progress("bytes read") as progress:
         report = read_start(Path(words[0]), parse_ready(ready), start, progress.advance)
     shown.show(out, report)
@@ -102,15 +102,16 @@ class _Shown(NamedTuple):
     html: Path | None
     title: str
 
+    def output(self, stdout: TextIO | None = None) -> Output:
+        return output_of(self.format, self.quiet, SCHEMA_VERSIONS["start-report"], stdout)
+
     def show(self, out: Output, report: StartReport) -> None:
         found = Against(self.before, report) if self.before else None
         if self.html is not None:
             write_text(self.html, render_page(report, found, self.title))
             out.note(f"{self.html}: one page, for a browser")
         is_known = report.ready and report.start.is_timed
-        lines: Iterable[str] = [f"{report.wall_seconds:.3f}" if is_known else report.outcome.headline]
-        if self.format is DocumentFormat.markdown:
-            lines = [*report_lines(report), *(against_lines(found) if found else ())]
+        lines = [f"{report.wall_seconds:.3f}" if is_known else report.outcome.headline]
         data = {**report.to_json(), "against": found.to_json() if found else None}
         out.result(data, human=lambda: _human(out, report, found), quiet=lines)
 
@@ -136,15 +137,14 @@ def _run(
         raise UsageError(
             "--start chooses from a log, and a command after -- is one start", "leave --start out"
         )
-    own = sink(shown.format, shown.quiet)
-    talk = Output(own, sys.stderr, version=SCHEMA_VERSIONS["start-report"])
+    talk = shown.output(sys.stderr)
 
     def tell(report: StartReport) -> None:
         if out_file is None:
             shown.show(talk, report)
             return
         page = StringIO()
-        shown.show(Output(own, page, version=SCHEMA_VERSIONS["start-report"]), report)
+        shown.show(shown.output(page), report)
         write_text(out_file, page.getvalue())
 
     ended, report = run_server(words, parse_ready(ready), stop, tell)

@@ -1,12 +1,13 @@
-"""Print an account, or a comparison of two, as text and as Markdown."""
+"""Print an account, or a comparison of two."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 from sgl_tune.cli.out import Output
+from sgl_tune.cli.table import columns_of
 from sgl_tune.explain.account import Account, Argument
 from sgl_tune.explain.compare import Comparison, Difference
 from sgl_tune.units import count
@@ -47,27 +48,6 @@ def show_comparison(out: Output, name: str, found: Comparison) -> None:
             for line in difference.why_before:
                 if line not in difference.why:
                     out.line(f"before: {line}", indent=6, style="dim")
-
-
-def account_lines(name: str, account: Account) -> Iterator[str]:
-    yield from (f"## {name}: {account.says}", "", account.where, "")
-    yield from (f"* {left}" for left in account.not_asked)
-    rows = [_row(one) for one in _shown(account)]
-    yield from ("", *_table(("argument", "value", "why"), rows), "")
-    settled = [(label(name), text_of(value)) for name, value in account.settled.items()]
-    yield from _table(("settled", "value"), settled)
-
-
-def comparison_lines(name: str, found: Comparison) -> Iterator[str]:
-    yield from (f"## {name}: {found.says}", "")
-    yield from (f"* from {found.before.where}: {found.before.says}", f"* to {found.after.where}")
-    yield from (f"* cache {one.says}" for one in found.caches)
-    rows = [
-        (one.name, change_text(one), "; ".join(one.why), "; ".join(one.why_before))
-        for one in found.differences
-    ]
-    if rows:
-        yield from ("", *_table(("", "change", "why", "before"), rows))
 
 
 def label(name: str) -> str:
@@ -125,6 +105,8 @@ def _row(one: Argument) -> tuple[str, str, str]:
 def _show_rows(out: Output, title: str, rows: Sequence[tuple[str, str, str]]) -> None:
     if not rows:
         return
+    if out.is_document:
+        return out.table(columns_of(title.upper(), "VALUE", "WHY"), rows)
     out.line()
     out.line(title, style="bold")
     width = min(_MOST_VALUE, max(len(value) for _, value, _ in rows)) + 2
@@ -142,14 +124,3 @@ def _show_lines(out: Output, title: str, lines: Sequence[str]) -> None:
         out.line(line, indent=2)
     if len(lines) > _MOST_LINES:
         out.line(f"and {len(lines) - _MOST_LINES} more", indent=2)
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    titles = list(head)
-    yield _cells(titles)
-    yield _cells(["---"] * len(titles))
-    yield from (_cells(row) for row in rows)
-
-
-def _cells(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from sgl_tune.cli.format import DocumentFormat
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import Ended, SglTuneError, UsageError
 from sgl_tune.memory.answer import answer
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions
 from sgl_tune.memory.report import Answer, MemoryReport
 from sgl_tune.memory.study import fitted
-from sgl_tune.memory.views.fit_page import fit_json, fit_markdown, show_fit
+from sgl_tune.memory.views.fit_page import fit_json, show_fit
 from sgl_tune.memory.views.html import render_page
-from sgl_tune.memory.views.markdown import report_markdown
 from sgl_tune.memory.views.terminal import show_answer
-from sgl_tune.server_log.show import outcome_markdown, show_outcome
+from sgl_tune.server_log.show import show_outcome
 from sgl_tune.server_log.verdict import Outcome
 from sgl_tune.writing import check_place, write_text
 
@@ -38,7 +36,7 @@ def report_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: Sh
         if asked.from_log is not None and (cause := asked.from_log.cause):  # also without a prediction
             out.warn(f"{asked.from_log.log.path}: {cause.what}: {cause.shown_by}")
         raise
-    out.result(found.to_json(), human=lambda: _show(out, found, shown), quiet=_lines(found, shown))
+    out.result(found.to_json(), human=lambda: _show(out, found, shown), quiet=_lines(found))
     raise Ended(_CODES.get(found.report.verdict, 1))
 
 
@@ -51,15 +49,12 @@ def _answered(out: Output, asked: MemoryOptions, shown: ShowOptions) -> Answer:
     return found
 
 
-def _lines(found: Answer, shown: ShowOptions) -> list[str]:
-    if shown.format is DocumentFormat.markdown:
-        return [*report_markdown(found)]
+def _lines(found: Answer) -> list[str]:
     return [f"{found.report.verdict}{' inside the error bar' if found.report.is_inside_bar else ''}"]
 
 
 def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowOptions) -> None:
     """Print the log's verdict, then the prediction; if that fails, the verdict stands alone."""
-    is_markdown = shown.format is DocumentFormat.markdown
     show_outcome(out, dead)
     found, why = None, ""
     try:
@@ -70,15 +65,12 @@ def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowO
         out.warn(f"no prediction beside the log{page}: {why}")
         if error.remedy:
             out.hint(error.remedy)
-    lines = [*outcome_markdown(dead)] if is_markdown else [dead.headline]
-    if found is not None and is_markdown:
-        lines += ["", *_lines(found, shown)]
     data: dict[str, Any] = {
         **dead.to_json(),
         "predicted": found.to_json() if found else None,
         "not_predicted": why or None,
     }
-    out.result(data, human=lambda: _show(out, found, shown) if found else None, quiet=lines)
+    out.result(data, human=lambda: _show(out, found, shown) if found else None, quiet=[dead.headline])
     raise Ended(1)
 
 
@@ -88,10 +80,7 @@ def _fit_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: Show
     found, starter = fitted(asked, goals, shown, out)
     _warn_of_cage(out, found.best.report)
     release, command = starter.release, starter.command(found.best.change(starter.release))
-    lines = [found.best.change(release).line]
-    if shown.format is DocumentFormat.markdown:
-        lines = [*fit_markdown(found, command)]
-    data = fit_json(found, release, command)
+    data, lines = fit_json(found, release, command), [found.best.change(release).line]
     out.result(data, human=lambda: show_fit(out, found, command, shown.verbose), quiet=lines)
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runtime.server.bounds import REQUESTS
-from sgl_tune.cli.format import DocumentFormat
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
 from sgl_tune.server_log.verdict import Outcome
@@ -112,9 +111,8 @@ class FitOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    """How the answer is shown, and which server is asked."""
+    """What is written beside the answer, and which server is asked."""
 
-    format: DocumentFormat = DocumentFormat.human
     html: Path | None = None
     server: str | None = None
     core: bool = False

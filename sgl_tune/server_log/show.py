@@ -1,4 +1,4 @@
-"""Print the verdict on a log, for a terminal and as Markdown."""
+"""Print the verdict on a log."""
 
 from __future__ import annotations
 
@@ -33,15 +33,6 @@ def show_outcome(out: Output, found: Outcome) -> None:
         out.line("sgl-tune start-report shows where the seconds went", style="dim")
     for note in found.notes:
         out.line(f"- {note}", style="dim", indent=2)
-
-
-def outcome_markdown(found: Outcome) -> Iterator[str]:
-    yield f"### {found.headline}"
-    for title, lines in _parts(found):
-        yield ""
-        yield from (f"**{title}**", "") if title else ()
-        yield from (line if line[:1].isdigit() else f"- {line}" for line in lines)
-    yield from (("", *(f"- {note}" for note in found.notes)) if found.notes else ())
 
 
 def _parts(found: Outcome) -> Iterator[tuple[str, list[str]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,30 +62,10 @@ def show_report(out: Output, report: StartReport) -> None:
             out.line(line, indent=2)
 
 
-def report_lines(report: StartReport) -> Iterator[str]:
-    yield f"### {report.outcome.headline if report.outcome.log.death else headline(report)}"
-    yield ""
-    if report.outcome.log.death:
-        yield from (f"- {line}" for line in (headline(report), *_failure(report)))
-        yield ""
-    rows = ((*row[:3], *row[4:]) for row in _rows(report))  # drop the bars
-    yield from _table((*_PHASES[:3], *_PHASES[4:]), rows)
-    for title, lines in _parts(report):
-        yield f"- {title}"
-        yield from (f"  - {line}" for line in lines)
-    yield from (f"- {note}" for note in notes(report))
-
-
 def show_against(out: Output, found: Against) -> None:
     out.line()
     out.line(found.headline, style="bold")
     out.table(_columns(_AGAINST), found.rows)
-
-
-def against_lines(found: Against) -> Iterator[str]:
-    yield f"### {found.headline}"
-    yield ""
-    yield from _table(_AGAINST, found.rows)
 
 
 def notes(report: StartReport) -> Iterator[str]:
@@ -157,12 +137,6 @@ def _how(code: int) -> str:
 
 def _columns(titles: Sequence[str]) -> list[Column]:
     return [Column(title, right=title in _RIGHT) for title in titles]
-
-
-def _table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    for cells in (titles, ["---"] * len(titles), *rows):
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-    yield ""
 
 
 def render_page(report: StartReport, other: Against | None, title: str) -> str:

@@ -1,4 +1,4 @@
-"""Print a fit for a terminal, as Markdown, and as JSON."""
+"""Print a fit, also as JSON."""
 
 from __future__ import annotations
 
@@ -51,14 +51,8 @@ def show_fit(out: Output, found: Fit, command: str, verbose: bool) -> None:
     out.line(command, indent=2, style="cyan")
     out.line(heading(found.best.report), style="dim")
     out.line()
-    for line in (*details, *(found.best.report.trust.notes if verbose else ())):
+    for line in (*details, *(found.best.report.trust.notes if verbose or out.is_document else ())):
         out.line(line)
-
-
-def fit_markdown(found: Fit, command: str) -> Iterator[str]:
-    headline, *details = fit_lines(found)
-    yield from (f"### {heading(found.best.report)}", "", f"**{headline}**", "", f"    {command}", "")
-    yield from (f"- {line}" for line in (*details, *found.best.report.trust.notes))
 
 
 def fit_lines(found: Fit) -> Iterator[str]:

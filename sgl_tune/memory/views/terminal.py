@@ -1,4 +1,5 @@
-"""Print a report on a terminal of 80 columns: the verdict, then bars on the scale of the GPU."""
+"""Print a report on a terminal of 80 columns: the verdict, then bars on the scale of the GPU. A document
+gets tables in place of bars."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def show_answer(out: Output, found: Answer, verbose: bool, unicode: bool = True)
     for table in tables.beside(found):
         show_table(out, table)
     _show_failures(out, report)
-    _show_provenance(out, report, verbose)
+    _show_provenance(out, report, verbose or out.is_document)
 
 
 def show_verdict(out: Output, report: MemoryReport) -> None:
@@ -92,6 +93,8 @@ def _show_provenance(out: Output, report: MemoryReport, verbose: bool) -> None:
 
 
 def _show_phases(out: Output, report: MemoryReport, unicode: bool) -> None:
+    if out.is_document:
+        return show_table(out, tables.phases(report))
     out.line()
     room = _BAR if out.width is None else out.width - _CELLS
     for text, style in phase_lines(report, unicode, room):
