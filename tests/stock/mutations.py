@@ -13,42 +13,13 @@ from tests.sgl_tune.cache.corpus import COLD, HOT, build_chosen, build_corpus, m
 BUCKETS = (1, 16, 8192)
 _CHOSEN_SINCE = (0, 7, 4)
 SCALARS = (
-    None,
-    True,
-    False,
-    0,
-    -1,
-    7,
-    10**30,
-    0.5,
-    -0.0,
-    1e300,
-    float("nan"),
-    float("inf"),
-    "",
-    "F",
-    "Foo",
-    "unknown",
-    "None",
-    "*",
-    "MoERunner",
-    "CudnnFp4GemmRunner",
-    "\ud800",
-    "é\0",
-)
+    None, True, False, 0, -1, 7, 10**30, 0.5, -0.0, 1e300, float("nan"), float("inf"), "", "F", "Foo",
+    "unknown", "None", "*", "MoERunner", "CudnnFp4GemmRunner", "\ud800", "é\0",
+)  # fmt: skip
 TEXTS = (
-    b"NaN",
-    b"-Infinity",
-    b"1e999",
-    b"-0",
-    b"01",
-    b"'x'",
-    b'"\\ud800"',
-    b'"\\x"',
-    b"tru",
-    b"9" * 4300,
-    b"9" * 4301,
-)
+    b"NaN", b"-Infinity", b"1e999", b"-0", b"01", b"'x'", b'"\\ud800"', b'"\\x"', b"tru",
+    b"9" * 4300, b"9" * 4301,
+)  # fmt: skip
 DEEP = (nested(150), nested(2000), b'{"a":' * 150 + b"1" + b"}" * 150)
 BYTES = (b"\0", b"\xff", b"\xef\xbb\xbf", "é".encode(), b"\r\n", b"{", b"}", b'"', b",", b"\\", b"[")
 
