@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 42_944
+MOST_LINES_OF_ALL_TESTS = 42_974
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -33,7 +33,7 @@ MOST_LINES = {
     429, "fleet": 1590, "keys": 871, "locks": 20, "log_lines": 200, "markdown": 57,
     "memory": 3378, "processes": 700,
     "reading": 106, "recorded": 585, "server_log": 1733, "servers": 1260, "ship": 5318,
-    "start_report": 1297, "stores": 2825, "units": 80, "verify": 2825, "warm": 2064, "web_page": 38,
+    "start_report": 1297, "stores": 2696, "units": 80, "verify": 2974, "warm": 2064, "web_page": 38,
     "writing": 125,
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runtime.baking.baking import Baking
+from runtime.baking.baking import Baking, nvcc_says
 from runtime.ghost.halves import halves_for
 from runtime.ghost.outside import Outside, table
 from runtime.record.events import Event
@@ -133,17 +133,10 @@ class Answers(ExitStack):
         root = baking.root if baking else None
         key = (server.python, gpu.key, question.total_bytes, command.remote_code, variables, root)
         if key not in self._askers:
-            asked = Asked(
-                server.python,
-                server.folders,
-                gpu,
-                cache_folder(),
-                question.total_bytes,
-                _halves(question),
-                command.remote_code,
-                baking,
-            )
-            self._askers[key] = self.enter_context(Asker(asked, command.environment))
+            machine = (server.python, server.folders, gpu, cache_folder(), question.total_bytes)
+            asked = Asked(*machine, _halves(question), command.remote_code, baking)
+            given = {**command.environment, **nvcc_says(server.python)}
+            self._askers[key] = self.enter_context(Asker(asked, given))
         return self._askers[key]
 
 
@@ -153,7 +146,7 @@ def ingredients(question: Question, command: Checked, asking: Asking) -> dict[st
     return {
         "python": [str(question.server.python), question.server.python_version],
         "argv": [word.replace(made, "") for word in command.argv],
-        "environment": dict(command.environment),
+        "environment": {**command.environment, **nvcc_says(question.server.python)},
         "files": digest_of_files(data_files(command.readable)),
         "remote_code": command.remote_code,
         "left": [one.name for one in command.left if one.matters],

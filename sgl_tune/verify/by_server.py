@@ -15,9 +15,9 @@ from sgl_tune.errors import CheckFailed
 from sgl_tune.recorded.asked import Asked
 from sgl_tune.recorded.caches import Reading, RecordedCache, files_of, readings_of
 from sgl_tune.recorded.plan import RecordedPlan
-from sgl_tune.stores.compiles import Compiles, compiles
 from sgl_tune.units import count
 from sgl_tune.verify.check import check
+from sgl_tune.verify.compiles import Compiles, compiles
 from sgl_tune.verify.entries import entry_name, some
 from sgl_tune.verify.environment import UNTOLD as UNTOLD
 from sgl_tune.verify.environment import Target
@@ -117,7 +117,9 @@ def served(asked: Asked, target: Target) -> Served:
         expected = expected_of_record(cache)
         there = _caches_in(root / cache.folder, root)
         checked.append(check(there or expected.empty_cache(root), plan.sglang, True, [expected]))
-    kernels = compiles(plan.records, root, {**os.environ, **asked.question.environment})
+    kernels = compiles(
+        plan.records, root, asked.question.gpu.arch, {**os.environ, **asked.question.environment}
+    )
     readings = readings_of(plan.records, reading.handed)
     return Served(name, versions, plan, readings, tuple(checked), compiles=kernels)
 

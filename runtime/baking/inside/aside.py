@@ -90,10 +90,9 @@ def at_end(work: Callable[[], Any]) -> None:
 
 
 def finish() -> None:
-    """Wait for all children."""
-    if _variables is not None and not _is_child:
-        for work in _last:
-            work()
+    """Do what was left for the end, and wait for all children."""
+    for work in _last if not _is_child else ():
+        work()
     while _running:
         _reap()
 

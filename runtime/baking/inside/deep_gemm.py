@@ -1,5 +1,5 @@
-"""DeepGEMM: its C++ code runs `nvcc` for each kernel. The ghost's `nvcc` writes down the words; at the end of
-the start, the true one gets them."""
+"""DeepGEMM: its C++ code runs `nvcc` for each kernel. The ghost's `nvcc` writes down the words. At the end of
+the start they name its kernels, and a start that bakes gives them to the true `nvcc`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,42 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from runtime.baking.inside import aside
+from runtime.ghost.inside.stream import say
 
 WORDS = ".words"  # after the name of the file that `nvcc` was to write
 
 
-def _compile_left() -> None:
+def watch() -> None:
+    """Forget what an earlier start of this server compiled, so that this one asks for all that it needs. A
+    start that bakes finds what is in its store."""
+    aside.at_end(_tell_and_compile)
+    for words in _asked():
+        shutil.rmtree(words.parent, ignore_errors=True)
     made, named = os.environ.get("DG_JIT_CACHE_DIR"), aside.variable("SGLANG_DG_CACHE_DIR")
-    if not made or not named:
-        return
-    cache, store = Path(made) / "cache", Path(named)
-    for words in sorted(cache.glob(f"*/*{WORDS}")):
-        if not (store / "cache" / words.parent.name / "kernel.cubin").exists():
+    if made and named:
+        (Path(made) / "cache").mkdir(parents=True, exist_ok=True)
+        for kernel in (Path(named) / "cache").glob("*"):
+            with suppress(FileExistsError):
+                (Path(made) / "cache" / kernel.name).symlink_to(kernel)
+
+
+def _asked() -> list[Path]:
+    """Return what our `nvcc` wrote down."""
+    made = os.environ.get("DG_JIT_CACHE_DIR")
+    return sorted((Path(made) / "cache").glob(f"*/*{WORDS}")) if made else []
+
+
+def _tell_and_compile() -> None:
+    named = aside.variable("SGLANG_DG_CACHE_DIR")
+    store = Path(named)
+    for words in _asked():
+        say("kernel", library="deep-gemm", name=words.parent.name)
+        if named:
             aside.compile_aside("deep-gemm", words.parent.name, partial(_compile, words, store))
 
 
@@ -37,6 +58,3 @@ def _compile(words: Path, store: Path) -> None:
         command = ["nvcc", *(word.replace(was, str(folder)) for word in asked)]
         subprocess.run(command, check=True, cwd=folder)
         folder.rename(store / "cache" / folder.name)
-
-
-aside.at_end(_compile_left)

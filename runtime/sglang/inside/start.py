@@ -12,7 +12,7 @@ from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
-from runtime.baking.inside import aside
+from runtime.baking.inside import aside, deep_gemm
 from runtime.flashinfer.inside import environment, tuner
 from runtime.folding.inside import running
 from runtime.ghost.inside import benchmarks, honesty, small
@@ -123,14 +123,14 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
         ranks.install(resolved, charges.by_ranks("peers_"))
         checks.install()
         small.on()
+        deep_gemm.watch()
     say("asked", rank=request["rank"], **_asked(resolved, parsed))
     if request.get("until") == ARGUMENTS:
         _stop(ARGUMENTS)
-    pipe = _Pipe(meter, asked, history, lambda runner: _settle(runner, resolved, title))
     have = {
         "server_args": server,
         "port_args": ports,
-        "pipe_writer": pipe,
+        "pipe_writer": _Pipe(meter, asked, history, lambda runner: _settle(runner, resolved, title)),
         **ranks.of(resolved, request["rank"]),
     }
     run = scheduler.run_scheduler_process

@@ -1,6 +1,7 @@
-"""DeepGEMM: cache/kernel.<name>.<digest>/ with kernel.cu and kernel.cubin. The digest covers the name, the
-compiler's version, the flags and the source, which begins with a hash of all headers, but no path of the
-cache. A folder that lacks one of the two files ends the process."""
+"""DeepGEMM: cache/<name>.<digest>/ with kernel.cubin and an empty .committed, without which it is not looked
+at. The digest covers the compiler's whole answer to --version, the flags, the source and its headers, but no
+path of the cache. Before 0.2: cache/kernel.<name>.<digest>/ with kernel.cu and kernel.cubin. A folder that
+lacks what is loaded ends the process."""
 
 from __future__ import annotations
 
@@ -14,17 +15,22 @@ from sgl_tune.stores.item import Fault, Item, Setting
 from sgl_tune.stores.walk import Listing, below_size, each, entered, listed, listing
 
 _FOLDER = "cache"
-_KERNEL = re.compile(r"kernel\.(.+)\.([0-9a-f]{8,64})")
-_NEEDED = ("kernel.cu", "kernel.cubin")
+_KERNEL = re.compile(r"(\w+|kernel\.(.+))\.([0-9a-f]{8,64})")
+_LOOKED_AT = 8
+_SOURCE, _BINARY, _COMMITTED = "kernel.cu", "kernel.cubin", ".committed"
+_FILES = {_SOURCE, _BINARY, _COMMITTED}
 
 
 class DeepGemm:
     store = "deep-gemm"
 
     def is_one(self, folder: Folder, found: Listing) -> bool:
-        return _FOLDER in found.folders and any(
-            _KERNEL.fullmatch(name) for name in listed(folder, _FOLDER).folders
-        )
+        if _FOLDER not in found.folders:
+            return False
+        with suppress(OSError), entered(folder, _FOLDER) as cache:
+            names = list(filter(_KERNEL.fullmatch, listing(cache).folders))
+            return any(_FILES & listed(cache, name).files.keys() for name in names[:_LOOKED_AT])
+        return False
 
     def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
         with suppress(FileNotFoundError), entered(folder, _FOLDER) as cache:
@@ -33,15 +39,19 @@ class DeepGemm:
 
     def _kernel(self, folder: Folder, name: str) -> Iterator[Item]:
         found = listing(folder)
-        faults = tuple(_faults(found))
-        arch = None if faults else arch_of(folder, _NEEDED[1])
+        faults = tuple(_faults(folder.path.name, found))
+        arch = None if faults else arch_of(folder, _BINARY)
         yield Item(self.store, name, folder.path, below_size(folder, found), arch=arch, faults=faults)
 
 
-def _faults(found: Listing) -> Iterator[Fault]:
-    for name in _NEEDED:
+def _faults(kernel: str, found: Listing) -> Iterator[Fault]:
+    is_old = kernel.startswith("kernel.")
+    if not is_old and _COMMITTED not in found.files:
+        yield Fault("half-written", f"{_COMMITTED} is missing: it is compiled again")
+        return
+    for name in (_SOURCE, _BINARY) if is_old else (_BINARY,):
         if name not in found.files:
             yield Fault("kills", f"{name} is missing: DeepGEMM ends a start that looks it up")
             return
-    if not found.files[_NEEDED[1]].st_size:
-        yield Fault("kills", "kernel.cubin is empty: a start that loads it dies of it")
+    if not found.files[_BINARY].st_size:
+        yield Fault("kills", f"{_BINARY} is empty: a start that loads it dies of it")

@@ -77,8 +77,9 @@ def graph(store: Path, name: str = "f") -> Path:
 
 
 def gemm(store: Path, name: str = "sm90_fp8_gemm_1d2d") -> Path:
-    folder = store / "cache" / f"kernel.{name}.{hashlib.sha256(name.encode()).hexdigest()[:32]}"
-    write(folder / "kernel.cu", "// Includes' hash value: 12\n")
+    folder = store / "cache" / f"{name}.{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+    write(folder / "kernel.cu", "#include <deep_gemm/impls/one.cuh>\n")
+    write(folder / ".committed", b"")
     return write(folder / "kernel.cubin", CUBIN).parent
 
 

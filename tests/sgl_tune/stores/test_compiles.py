@@ -1,8 +1,10 @@
-"""What a start's record asks for is counted against its stores, by the names that the libraries look up."""
+"""What a start's record asks for is counted against its stores, as the libraries look them up."""
 
 from __future__ import annotations
 
-import base64
+import hashlib
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,13 @@ import pytest
 from runtime.record.events import record_of
 from runtime.record.parts import Asked
 from runtime.record.record import Record
-from sgl_tune.stores.compiles import compiles
+from sgl_tune.verify.compiles import Compiles, compiles
+from tests.sgl_tune.running import run_here
+from tests.sgl_tune.stores import make
 
-DIGESTS = ("ab" * 32, "cd" * 32)
+KERNELS = ("fused", "gated")
 OWN = "sgl_kernel_jit_rope_true"
+GEMM = f"sm90_gemm.{hashlib.sha256(b'sm90_gemm').hexdigest()[:32]}"
 
 
 def _record(release: str, *more: dict[str, object]) -> Record:
@@ -22,65 +27,89 @@ def _record(release: str, *more: dict[str, object]) -> Record:
         return {"event": "module", "library": library, "name": name, **gone}
 
     kernels = [
-        {"event": "kernel", "library": "triton", "name": "ops.fused", "digest": one} for one in DIGESTS
+        {"event": "kernel", "library": "triton", "name": f"ops.{one}", "digest": _digest(one)}
+        for one in KERNELS
     ]
     modules = [module("flashinfer", "norm"), module("flashinfer", "fused_moe_90"), module("sglang", OWN)]
-    asked = Asked((), 0, "h200", "ghost", "3.12", "13.0", {"sglang": release})
+    versions = {"sglang": release, "flashinfer-python": make.FLASHINFER}
+    asked = Asked((), 0, "h200", "ghost", "3.12.1", "13.0", versions)
     return record_of(asked, [*kernels, *modules, *more, {"event": "ended", "code": 0, "cpu": 1, "rss": 1}])
 
 
-def _made(path: Path, data: bytes = b"code") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
-def _triton(root: Path, digest: str) -> Path:
-    return root / "triton" / base64.b32encode(bytes.fromhex(digest)).decode().rstrip("=") / "fused.cubin"
+def _found(root: Path, release: str = "0.5.23", *more: dict[str, object], arch: str = "sm90a") -> Compiles:
+    return compiles([_record(release, *more)], root, arch, {})
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    for name in KERNELS:
+        make.triton_kernel(root / "triton", name)
+    for name in ("norm", "fused_moe_90"):
+        make.flashinfer_module(root / ".cache/flashinfer", name)
+    make.sglang_leaf(root / "jit", OWN)
+    return root
 
 
 def test_an_empty_root_lacks_all_and_a_fused_moe_is_named(tmp_path: Path) -> None:
     (tmp_path / "triton").mkdir()
-    found = compiles([_record("0.5.17")], tmp_path, {})
+    found = _found(tmp_path)
     assert found.missing == {
-        "triton": ("ops.fused", "ops.fused"),
+        "triton": ("ops.fused", "ops.gated"),
         "flashinfer-jit": ("norm", "fused_moe_90"),
         "tvm-ffi": (OWN,),
     }
-    assert (found.asked, found.number, found.seconds) == (5, 5, 2 * 0.25 + 25 + 8.5)
+    assert (found.asked, found.number, found.seconds) == (5, 5, 2 * 0.6 + 28 + 5)
     assert found.says == "it would compile 5 of 5 kernels, about 34 s and many minutes for fused_moe_90"
 
 
-@pytest.mark.parametrize(
-    ("release", "own"),
-    [
-        ("0.5.17", f"tvm-ffi/{OWN}__arch_9.0a__tvmffi_0.1/{OWN}.so"),
-        ("0.5.23", f"jit/sm90a/{OWN}/build-1/deps-2/{OWN}.so"),
-    ],
-)
-def test_a_whole_root_lacks_nothing(tmp_path: Path, release: str, own: str) -> None:
-    for digest in DIGESTS:
-        _made(_triton(tmp_path, digest))
-    for name in ("norm", "fused_moe_90"):
-        _made(tmp_path / f".cache/flashinfer/0.7.2/90a/cached_ops/{name}/{name}.so")
-    _made(tmp_path / own)
-    found = compiles([_record(release)], tmp_path, {})
+def test_a_root_is_whole_once_a_package_offers_flashinfers_modules(whole: Path) -> None:
+    assert _found(whole).missing == {"flashinfer-jit": ("norm", "fused_moe_90")}
+    assert run_here("relocate", whole).code == 0
+    found = _found(whole)
     assert not found.missing and found.says == "it would compile none of its 5 kernels"
 
 
-def test_an_empty_file_is_no_kernel(tmp_path: Path) -> None:
-    _made(_triton(tmp_path, DIGESTS[0]), b"")
-    _made(_triton(tmp_path, DIGESTS[1]))
-    assert compiles([_record("0.5.17")], tmp_path, {}).missing["triton"] == ("ops.fused",)
+def test_a_root_of_0517_has_its_own_kernels_under_their_names(whole: Path) -> None:
+    shutil.rmtree(whole / "jit")
+    make.write(whole / f"tvm-ffi/{OWN}__arch_9.0a__tvmffi_0.1/{OWN}.so", make.LIBRARY)
+    assert "tvm-ffi" in _found(whole).missing and "tvm-ffi" not in _found(whole, "0.5.17").missing
 
 
-def test_kernels_of_cute_are_found_unknown_or_never_kept(tmp_path: Path) -> None:
-    _made(tmp_path / ".cache/flashinfer/0.7.2/100a/cached_ops/mm_fp4_sm100a_cute_dsl/t128.o")
-    names = (
-        "mm_fp4.t128",
-        "mm_fp4.t256",
-        "flashinfer.norm.kernels.rmsnorm.RMSNorm",
-        "sglang.ops.gemm.Wrapper",
-    )
-    told = [{"event": "kernel", "library": "cute", "name": name} for name in names]
-    found = compiles([_record("0.5.23", *told)], tmp_path, {})
+def test_what_moved_is_compiled_again(whole: Path) -> None:
+    moved = whole.rename(whole.with_name("moved"))
+    assert _found(moved).missing["triton"] == ("ops.fused", "ops.gated")
+
+
+def test_what_is_for_another_gpu_or_release_is_not_there(whole: Path) -> None:
+    assert run_here("relocate", whole).code == 0
+    assert set(_found(whole, arch="sm100a").missing) == {"triton", "flashinfer-jit", "tvm-ffi"}
+    store = whole / ".cache/flashinfer"
+    (store / make.FLASHINFER).rename(store / "0.7.4")
+    assert set(_found(whole).missing) == {"flashinfer-jit"}
+
+
+def test_an_empty_file_is_no_kernel(whole: Path) -> None:
+    os.truncate(next((whole / "triton").glob("*/fused.cubin")), 0)
+    assert _found(whole).missing["triton"] == ("ops.fused",)
+
+
+def test_kernels_of_cute_are_found_unknown_or_never_kept(whole: Path) -> None:
+    module = whole / ".cache/flashinfer" / make.FLASHINFER / "90a/cached_ops/mm_fp4_sm90a_cute_dsl"
+    make.write(module / "t128.o", make.LIBRARY)
+    make.write(module / "meta.json", {"cute_dsl_version": "4.2"})
+    names = ("mm_fp4.t128", "mm_fp4.t256", "flashinfer.norm.kernels.rmsnorm.RMSNorm", "sglang.ops.Wrapper")
+    found = _found(whole, "0.5.23", *({"event": "kernel", "library": "cute", "name": name} for name in names))
     assert found.missing["cute"] == names[1:3] and found.unknown == names[3:]
+    assert found.says.endswith("; not known for 1")
+
+
+def test_kernels_of_deep_gemm_are_counted(whole: Path) -> None:
+    asked = {"event": "kernel", "library": "deep-gemm", "name": GEMM}
+    assert _found(whole, "0.5.23", asked).missing["deep-gemm"] == (GEMM,)
+    make.gemm(whole / "deep_gemm", "sm90_gemm")
+    assert "deep-gemm" not in _found(whole, "0.5.23", asked).missing

@@ -87,7 +87,7 @@ def test_without_a_path_the_places_of_the_release_are_looked_in(tmp_path: Path) 
 
 def test_half_written_items_are_said(root: Path) -> None:
     (next((root / "triton").glob("*/__grp__kernel_0.json"))).unlink()
-    (next((root / "deep_gemm").glob("cache/*/kernel.cu"))).unlink()
+    (next((root / "deep_gemm").glob("cache/*/kernel.cubin"))).unlink()
     next((root / ".cache").rglob("norm.so")).unlink()
     next((root / "tilelang").rglob("params.json")).unlink()
     next((root / "jit").rglob("*.so")).unlink()

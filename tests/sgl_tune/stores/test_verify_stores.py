@@ -134,7 +134,7 @@ def test_what_another_machine_never_looks_at_is_ignored(root: Path, tmp_path: Pa
         ("triton", "triton/*/kernel_0.json", b"", "crash"),
         ("triton", "triton/*/kernel_0.cubin", b"", "crash"),
         ("triton", "triton/*/kernel_0.ttir", None, "replaced"),
-        ("deep-gemm", "deep_gemm/cache/*/kernel.cu", None, "crash"),
+        ("deep-gemm", "deep_gemm/cache/*/.committed", None, "replaced"),
         ("deep-gemm", "deep_gemm/cache/*/kernel.cubin", b"", "crash"),
         ("tvm-ffi", "jit/*/*/*/*/sgl_deps.json", b'[["kernels", "x", "y"]]', "replaced"),
         ("tvm-ffi", "jit/*/*/*/*/sgl_deps.json", b"[1]", "replaced"),
