@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sgl_tune.cache.layouts import resolve
+from sgl_tune.cache.layouts.find import resolve
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import SglTuneError
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sgl_tune.cache.filters import Filter
-from sgl_tune.cache.layouts import is_unfinished
+from sgl_tune.cache.layouts.cache import is_unfinished
 from sgl_tune.cache.layouts.readers import LAYOUTS
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import Entry

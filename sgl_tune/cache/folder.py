@@ -8,7 +8,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -102,6 +102,20 @@ class Folder:
                 os.fchown(file, *self.owner)
             return file
 
+    def write_new(self, name: str, pieces: Iterable[bytes], mode: int | None = None) -> None:
+        """Write a file that does not exist yet to the disk. If this fails, the file is removed."""
+        descriptor = self.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.writelines(pieces)
+                stream.flush()
+                if mode is not None:
+                    os.fchmod(descriptor, mode)
+                os.fsync(descriptor)
+        except BaseException:
+            self.unlink(name)
+            raise
+
     def pieces(self, name: str) -> Iterator[bytes]:
         """Yield the bytes of a file, one megabyte at a time."""
         file = self.open(name, os.O_RDONLY)
@@ -190,6 +204,16 @@ def open_folder(
     return folder
 
 
+@contextlib.contextmanager
+def entered(folder: Folder, *names: str, create: bool = False) -> Iterator[Folder]:
+    """Open a folder below; raise OSError if one on the way cannot be opened or was replaced by a link."""
+    with contextlib.ExitStack() as opened:
+        for name in names:
+            folder = folder.enter(name, create)
+            opened.callback(folder.close)
+        yield folder
+
+
 class Way:
     """Keeps the folders on the way to the last one open, because the next one mostly lies beside it."""
 
@@ -246,7 +270,7 @@ def reader(path: Path, way: Way, root: Path | None = None) -> Callable[[Path], S
     def read(file: Path) -> Slurped:
         if file.parent == path:
             return slurp(file.name, folder.descriptor)
-        with contextlib.closing(folder.enter(file.parent.name)) as below:
+        with entered(folder, file.parent.name) as below:
             return slurp(file.name, below.descriptor)
 
     return read

@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from sgl_tune.cache.disk import LARGEST
 from sgl_tune.cache.folder import Folder
-from sgl_tune.cache.layouts import JOURNAL, LOCK, is_temporary
+from sgl_tune.cache.layouts.cache import JOURNAL, LOCK, is_temporary
 from sgl_tune.errors import WorkFailed
 
 _LONGEST_NAME = 255

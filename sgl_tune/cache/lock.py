@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sgl_tune.cache.folder import Folder
-from sgl_tune.cache.layouts import LOCK
+from sgl_tune.cache.layouts.cache import LOCK
 from sgl_tune.errors import WorkFailed
 from sgl_tune.locks import take_lock
 

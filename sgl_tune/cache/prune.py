@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from pathlib import Path
+from typing import TypeVar
 
 from runtime.flashinfer.versions import number
 from sgl_tune.cache.folder import Signature, signature_of
-from sgl_tune.cache.layouts import LOCK, MANIFEST, Cache, is_unfinished
+from sgl_tune.cache.layouts.cache import LOCK, MANIFEST, Cache, is_unfinished
 from sgl_tune.cache.manifest import BrokenManifest, read_manifest
 from sgl_tune.errors import UsageError
 from sgl_tune.units import count, human_age
 
+T = TypeVar("T")
 WRITING_SECONDS = 600.0  # a save takes ms: the writer of an older temporary file is dead
 
 
@@ -64,9 +66,10 @@ def plan(caches: Sequence[Cache], rules: Rules, now: float) -> list[Removal]:
     for key in rules.keep:
         if not any(_has_key(cache, key) for cache in ours):
             raise UsageError(f"--keep {key}: no cache here has this key", "`sgl-tune inspect` lists them")
-    newest = _newest_versions(ours)
+    # Empty folders do not count, because they replace nothing.
+    newest = newest_versions((kin(cache), cache.flashinfer) for cache in ours if cache.files)
     considered = [
-        _consider(cache, rules, now, newest.get((cache.layout, cache.arch)))
+        _consider(cache, rules, now, newest.get(kin(cache)))
         for cache in ours
         if not any(_has_key(cache, key) for key in rules.keep)
         and (not rules.key or _has_key(cache, rules.key))
@@ -76,7 +79,8 @@ def plan(caches: Sequence[Cache], rules: Rules, now: float) -> list[Removal]:
     removals = [removal for removal in considered if removal]
     if rules.max_size is None:
         return removals
-    return _until_it_fits(removals, sum(_size(belongings(cache)) for cache in ours) - rules.max_size)
+    excess = sum(_size(belongings(cache)) for cache in ours) - rules.max_size
+    return until_it_fits(removals, excess, lambda one: (one.last_used, one.bytes))
 
 
 def _has_key(cache: Cache, key: str) -> bool:
@@ -92,7 +96,7 @@ def _consider(cache: Cache, rules: Rules, now: float, newest: str | None) -> Rem
     old_enough = now - used >= (rules.older_than or 0.0)
     if not rules.stale:
         named = "its key was named" if rules.key and rules.older_than is None else ""
-        reason = named or f"last used {_ago(now - used)}" if old_enough else None
+        reason = named or f"last used {ago(now - used)}" if old_enough else None
     elif old_enough and newest and cache.flashinfer and number(cache.flashinfer) < number(newest):
         reason = f"FlashInfer {newest} is here too"
     elif _is_abandoned(cache, now - used):
@@ -132,24 +136,33 @@ def _harmful(
     return Removal(cache, False, bad, _size(bad), used, f"{count(len(bad), 'file')} that no server can use")
 
 
-def _until_it_fits(removals: list[Removal], excess: int) -> list[Removal]:
+def until_it_fits(found: Iterable[T], excess: int, used: Callable[[T], tuple[float, int]]) -> list[T]:
+    """Return the least recently used, until they have the excess. `used`: when it was used, and its bytes."""
     chosen = []
-    for removal in sorted(removals, key=lambda removal: removal.last_used):
+    for one in sorted(found, key=lambda one: used(one)[0]):
         if excess <= 0:
             break
-        chosen.append(removal)
-        excess -= removal.bytes
+        chosen.append(one)
+        excess -= used(one)[1]
     return chosen
 
 
-def _newest_versions(caches: Iterable[Cache]) -> dict[tuple[str, str | None], str]:
-    """Return the newest version per place. Empty folders do not count, because they replace nothing."""
-    newest: dict[tuple[str, str | None], str] = {}
-    for cache in caches:
-        place = (cache.layout, cache.arch)
-        if cache.files and cache.flashinfer and number(cache.flashinfer) > number(newest.get(place, "")):
-            newest[place] = cache.flashinfer
+def newest_versions(found: Iterable[tuple[T, str | None]]) -> dict[T, str]:
+    newest: dict[T, str] = {}
+    for what, version in found:
+        if version and number(version) > number(newest.get(what, "")):
+            newest[what] = version
     return newest
+
+
+def ago(seconds: float) -> str:
+    age = human_age(seconds)
+    return "just now" if age == "now" else f"{age} ago"
+
+
+def kin(cache: Cache) -> tuple[str, str | None]:
+    """Return what a cache shares with those for other versions of FlashInfer."""
+    return cache.layout, cache.arch
 
 
 def belongings(cache: Cache) -> tuple[Path, ...]:
@@ -188,8 +201,3 @@ def _status(path: Path) -> os.stat_result | None:
         return path.lstat()
     except OSError:
         return None
-
-
-def _ago(seconds: float) -> str:
-    age = human_age(max(0.0, seconds))
-    return "just now" if age == "now" else f"{age} ago"

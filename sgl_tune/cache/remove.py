@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgl_tune.cache.folder import Folder, LeadsOut, Signature
-from sgl_tune.cache.layouts import LOCK, Cache, is_unfinished
+from sgl_tune.cache.folder import Folder, LeadsOut, Signature, entered
+from sgl_tune.cache.layouts.cache import LOCK, Cache, is_unfinished
 from sgl_tune.cache.lock import FolderBusy
 from sgl_tune.cache.prune import WRITING_SECONDS, Removal
 from sgl_tune.cache.rank_names import RankName
@@ -18,6 +18,7 @@ from sgl_tune.errors import WorkFailed
 
 _LOCK_SECONDS = 2.0
 _BELOW = ("runs", "entries")
+_NOT_THERE = (FileNotFoundError, NotADirectoryError, LeadsOut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +108,12 @@ def _as_seen(removal: Removal, opened: Folder, place: Path) -> list[str]:
 
 
 def _remove_below(removal: Removal, folder: Folder, below: str) -> int:
-    try:
-        opened = folder.enter(below)
-    except (FileNotFoundError, NotADirectoryError, LeadsOut):
-        return 0
-    with contextlib.closing(opened):
+    there: list[str] = []
+    with contextlib.suppress(*_NOT_THERE), entered(folder, below) as opened:
         there = _as_seen(removal, opened, folder.path / below)
         for name in there:
             opened.unlink(name)
-    folder.remove_folder(below)
+        folder.remove_folder(below)
     return len(there)
 
 

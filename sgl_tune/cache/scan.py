@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runtime.flashinfer.versions import METADATA
 from sgl_tune.cache.folder import Slurped, Way, read_below, reader
-from sgl_tune.cache.layouts import Cache, RankFile
+from sgl_tune.cache.layouts.cache import Cache, RankFile
 from sgl_tune.cache.layouts.find import resolve
 from sgl_tune.cache.layouts.listing import OnError
 from sgl_tune.cache.layouts.readers import ONE_FILE

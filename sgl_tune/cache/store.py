@@ -15,7 +15,7 @@ from typing import Any
 import sgl_tune
 from runtime.flashinfer.versions import METADATA, NEWEST, RECORDS, FlashInfer, flashinfer_of
 from sgl_tune.cache.folder import Folder, Owner, Signature
-from sgl_tune.cache.layouts import BROKEN, MANIFEST
+from sgl_tune.cache.layouts.cache import BROKEN, MANIFEST
 from sgl_tune.cache.loader import Loaded, load_document, metadata_mismatches
 from sgl_tune.cache.lock import LOCK_SECONDS
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, parse_manifest

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -16,7 +15,7 @@ from typing import NamedTuple
 
 from sgl_tune.cache.folder import Folder, LeadsOut, Owner, open_folder
 from sgl_tune.cache.journal import Journal, make_journal, read_journal
-from sgl_tune.cache.layouts import JOURNAL, is_temporary
+from sgl_tune.cache.layouts.cache import JOURNAL, is_temporary, temporary_name
 from sgl_tune.cache.lock import LOCK_SECONDS, NO_LOCKS, FolderBusy, Lock
 from sgl_tune.errors import UsageError, WorkFailed
 
@@ -158,16 +157,8 @@ def recover(folder: Folder) -> list[str]:
 
 
 def _write_temporary(folder: Folder, content: bytes) -> str:
-    name = f".sgl-tune-{os.getpid()}-{os.urandom(4).hex()}.tmp"
-    descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(descriptor)
-    except BaseException:
-        _discard(folder, [name])
-        raise
+    name = temporary_name()
+    folder.write_new(name, [content])
     return name
 
 

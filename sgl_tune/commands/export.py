@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from sgl_tune.cache.completion import keys
-from sgl_tune.cache.layouts import resolve
+from sgl_tune.cache.layouts.find import resolve
 from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option

@@ -9,7 +9,8 @@ from typing import Annotated
 
 from sgl_tune.asking.kept import kept_here
 from sgl_tune.cache.disk import kind_of
-from sgl_tune.cache.layouts import KEY, Cache, find_caches, resolve
+from sgl_tune.cache.layouts.cache import KEY, Cache
+from sgl_tune.cache.layouts.find import find_caches, resolve
 from sgl_tune.cache.prune import Removal, Rules, plan
 from sgl_tune.cache.remove import Removed, remove, settle
 from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
@@ -130,7 +131,7 @@ def prune(
     results = [(removal, Removed() if dry_run else remove(removal, root)) for removal in removals]
     for text in dict.fromkeys(note for _, removed in results for note in removed.notes):
         out.note(text)
-    _report(out, results, dry_run, asked=not yes)
+    _report(out, results, dry_run, shown=dry_run or yes)
 
 
 def _prune_answers(out: Output, most_bytes: int, dry_run: bool) -> None:
@@ -190,11 +191,10 @@ def _gone(cache: Cache, one: Removal) -> Gone:
     return Gone("tactics", str(cache.path), cache.layout, cache.key, one.whole, files, one.bytes, one.reason)
 
 
-def _report(out: Output, results: list[tuple[Removal, Removed]], dry_run: bool, asked: bool) -> None:
+def _report(out: Output, results: list[tuple[Removal, Removed]], dry_run: bool, shown: bool) -> None:
     chosen = [removal for removal, result in results if not result.skipped]
     gone = [_gone(one.cache, one) for one in chosen]
     left = [(removal.cache.path, result.skipped) for removal, result in results if result.skipped]
-    shown = dry_run or not asked
     tell(out, gone, left, dry_run, _total(chosen), lambda: _show_plan(out, chosen) if shown else None)
     for path, why in left:
         out.warn(f"{path}: left alone, {why}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.recorded.caches import RecordedCache
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.units import count

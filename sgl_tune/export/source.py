@@ -9,7 +9,7 @@ from typing import Any
 
 from runtime.flashinfer.versions import FlashInfer, flashinfer_of
 from sgl_tune.cache.folder import read_below
-from sgl_tune.cache.layouts import Cache, RankFile
+from sgl_tune.cache.layouts.cache import Cache, RankFile
 from sgl_tune.cache.loader import Ignored, Loaded, could_be_tactic, is_written, load_document
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
 from sgl_tune.errors import CheckFailed, UsageError

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from sgl_tune.cache.folder import Way
-from sgl_tune.cache.layouts import Cache, find_caches
+from sgl_tune.cache.layouts.cache import Cache
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.loader import Loaded, load_document
 from sgl_tune.cache.record import CacheFile
 from sgl_tune.fleet.digests import digest, joined, lookups_of

@@ -12,7 +12,7 @@ from runtime.server.backends import BACKENDS
 from runtime.server.cache_key import PART_NAMES, cache_key
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import GPUS
-from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.manifest import BrokenManifest, read_manifest
 from sgl_tune.deployment.deployment import Deployment, Inputs, server_of
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import columns_of
 from sgl_tune.deployment.options import ServerFlags

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.scan import Scanner
 from sgl_tune.deployment.cache_dir import default_cache_dir

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -13,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from sgl_tune.cache.folder import Folder, open_folder
-from sgl_tune.cache.layouts import MANIFEST, Cache
+from sgl_tune.cache.folder import Folder, entered, open_folder
+from sgl_tune.cache.layouts.cache import MANIFEST, Cache
 from sgl_tune.ship.places import OFFER_PACKAGE, OFFERS, name_fault, place_of
 from sgl_tune.stores.describe import Summary
 from sgl_tune.stores.find import Stored
@@ -24,7 +23,7 @@ from sgl_tune.stores.readers.cute_dsl import OBJECT
 from sgl_tune.stores.readers.triton import GROUP
 from sgl_tune.stores.relocate import group_at
 from sgl_tune.stores.rows import BY_ID
-from sgl_tune.stores.walk import DEEPEST_FOLDER, entered, listing, read_json
+from sgl_tune.stores.walk import DEEPEST_FOLDER, listing, read_json
 
 _NEVER = re.compile(
     r"\.sgl-tune.*|gpu_p2p_access_cache.*|.*\.lock|.*\.tmp|.*\.tmp\..*|tmp\.pid_.*|\.nfs.*|.*\.part"
@@ -114,17 +113,13 @@ def _add_item(contents: Contents, stored: Stored, store: Folder, item: Item) -> 
     place = place_of(stored.store, stored.path, item.arch is not None)
     parts = item.name.split("/") if item.name != "." else []
     path = "/".join((place, *parts))
-    with contextlib.ExitStack() as way:
-        above = store
-        for part in parts[:-1]:
-            above = way.enter_context(entered(above, part))
+    with entered(store, *parts[:-1]) as above:
         status = above.status(parts[-1]) if parts else None
         if status and not stat.S_ISDIR(status.st_mode):
             _add_file(contents, stored, above, path)
-        elif parts:
-            _add_folder(contents, stored, way.enter_context(entered(above, parts[-1])), path, DEEPEST_FOLDER)
         else:
-            _add_folder(contents, stored, store, path, DEEPEST_FOLDER)
+            with entered(above, *parts[-1:]) as folder:
+                _add_folder(contents, stored, folder, path, DEEPEST_FOLDER)
     if stored.store == "tilelang" and "kernels" in parts:
         contents.folders.add(f"{path.partition('/kernels/')[0]}/{_STAGING}")
 

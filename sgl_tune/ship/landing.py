@@ -14,8 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from sgl_tune.cache.folder import Folder, LeadsOut, Owner, Signature, Way, open_folder, signature_of
-from sgl_tune.cache.layouts import MANIFEST
+from sgl_tune.cache.folder import Folder, LeadsOut, Owner, Signature, Way, entered, open_folder, signature_of
+from sgl_tune.cache.layouts.cache import MANIFEST, temporary_name
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.ship.places import OFFERS, store_of
@@ -24,7 +24,6 @@ from sgl_tune.stores.readers.triton import GROUP
 from sgl_tune.stores.rows import AOT_PACKAGE
 
 TACTICS_ROOT = "flashinfer"
-_PIECE = 1 << 20
 _NOT_HERE = (TACTICS_ROOT, AOT_PACKAGE)
 _FULL = (errno.ENOTEMPTY, errno.EEXIST)
 
@@ -84,16 +83,13 @@ def _check_way(source: Folder, target: Folder) -> None:
                     "move it away, and unpack again",
                 )
             continue
-        with contextlib.ExitStack() as both:
-            inner = both.enter_context(contextlib.closing(source.enter(name)))
-            try:
-                other = both.enter_context(contextlib.closing(target.enter(name)))
-            except NotADirectoryError:
-                raise UsageError(
-                    f"{target.path / name}: is no folder, and one belongs there",
-                    "move it away, and unpack again",
-                ) from None
-            _check_way(inner, other)
+        try:
+            with entered(source, name) as inner, entered(target, name) as other:
+                _check_way(inner, other)
+        except NotADirectoryError:
+            raise UsageError(
+                f"{target.path / name}: is no folder, and one belongs there", "move it away, and unpack again"
+            ) from None
 
 
 def _land(name: str, source: Folder, target: Folder, landed: Landed) -> None:
@@ -101,9 +97,7 @@ def _land(name: str, source: Folder, target: Folder, landed: Landed) -> None:
     if status is not None and stat.S_ISDIR(status.st_mode):
         if target.status(name) is None and _renamed(name, source, target):
             return
-        with contextlib.ExitStack() as both:
-            inner = both.enter_context(contextlib.closing(source.enter(name)))
-            other = both.enter_context(contextlib.closing(target.enter(name, create=True)))
+        with entered(source, name) as inner, entered(target, name, create=True) as other:
             for below in sorted(inner.names(), key=_groups_last):
                 _land(below, inner, other, landed)
         return
@@ -136,22 +130,10 @@ def _renamed(name: str, source: Folder, target: Folder) -> bool:
 
 
 def _copy(name: str, source: Folder, target: Folder) -> None:
-    temporary = f".sgl-tune-{os.getpid()}-{os.urandom(4).hex()}.tmp"
-    given, taken = source.open(name, os.O_RDONLY), -1
-    try:
-        taken = target.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        while os.sendfile(taken, given, None, _PIECE):  # type: ignore[arg-type]
-            pass
-        os.fchmod(taken, os.fstat(given).st_mode & 0o777)
-        os.fsync(taken)
-        target.rename(temporary, name)
-    except BaseException:
-        target.unlink(temporary)
-        raise
-    finally:
-        for file in (given, taken):
-            if file >= 0:
-                os.close(file)
+    status = source.status(name)
+    temporary = temporary_name()
+    target.write_new(temporary, source.pieces(name), status and status.st_mode & 0o777)
+    target.rename(temporary, name)
 
 
 def _are_equal(name: str, source: Folder, target: Folder) -> bool:
@@ -168,27 +150,18 @@ def _units(source: Folder, names: Sequence[str]) -> list[tuple[str, ...]]:
         if name != ".cache":
             found.append((name,))
             continue
-        with (
-            contextlib.closing(source.enter(name)) as cache,
-            contextlib.closing(cache.enter("flashinfer")) as one,
-        ):
+        with entered(source, name, "flashinfer") as one:
             found += [(name, "flashinfer", below) for below in one.names()]
     return found
 
 
 def _moved_away(source: Folder, target: Folder, parts: tuple[str, ...]) -> bool:
     """Move a folder into the staging folder, which is removed at the end; return whether it existed."""
-    with contextlib.ExitStack() as way:
-        folder = target
-        for name in parts[:-1]:
-            if folder.status(name) is None:
-                return False
-            folder = way.enter_context(contextlib.closing(folder.enter(name)))
-        if folder.status(parts[-1]) is None:
-            return False
-        away = f".replaced-{os.urandom(4).hex()}"
+    away = f".replaced-{os.urandom(4).hex()}"
+    with contextlib.suppress(FileNotFoundError), entered(target, *parts[:-1]) as folder:
         os.rename(parts[-1], away, src_dir_fd=folder.descriptor, dst_dir_fd=source.descriptor)
-    return True
+        return True
+    return False
 
 
 class Checked(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from runtime.flashinfer.versions import NEWEST
 from sgl_tune.cache.folder import Folder, Owner, open_folder, read_below
-from sgl_tune.cache.layouts import MANIFEST, Cache, RankFile
+from sgl_tune.cache.layouts.cache import MANIFEST, Cache, RankFile
 from sgl_tune.cache.loader import metadata_mismatches
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, parse_manifest
 from sgl_tune.cache.rank_names import RankName

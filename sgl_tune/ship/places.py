@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from sgl_tune.cache.layouts import KEY, MANIFEST, is_private
+from sgl_tune.cache.layouts.cache import KEY, MANIFEST, is_private
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.stores.find import TACTICS
 from sgl_tune.stores.rows import AOT_PACKAGE, BY_ID

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from sgl_tune.cache.folder import Folder, Owner, Way, open_folder, signature_of
-from sgl_tune.cache.layouts import MANIFEST
+from sgl_tune.cache.layouts.cache import MANIFEST
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import SglTuneError, WorkFailed
 from sgl_tune.reading import DEEPEST, is_deeper

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sgl_tune.cache.folder import Owner, open_folder
-from sgl_tune.cache.layouts import Cache, find_caches
+from sgl_tune.cache.layouts.cache import Cache
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.transaction import explained, locked
 from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.ship.archive import opened

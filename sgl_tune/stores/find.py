@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.cache.folder import Folder, entered, open_folder
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
 from sgl_tune.stores.item import Item, Setting, setting_here
 from sgl_tune.stores.readers.cubins import NAME as CUBINS
 from sgl_tune.stores.readers.known import BY_STORE, READERS
 from sgl_tune.stores.rows import AOT_PACKAGE, BY_ID
-from sgl_tune.stores.walk import Budget, Listing, OnError, entered, listing
+from sgl_tune.stores.walk import Budget, Listing, OnError, listing
 
 STORE_IDS = tuple(id for id in BY_ID if id in BY_STORE)
 TACTICS = "tactics"

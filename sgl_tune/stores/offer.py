@@ -5,13 +5,13 @@ the package lists the complete modules."""
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sgl_tune.cache.folder import Folder, open_folder
+from sgl_tune.cache.folder import Folder, entered, open_folder
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Item
 from sgl_tune.stores.rows import AOT_PACKAGE
@@ -21,7 +21,6 @@ PACKAGE = "flashinfer_jit_cache"
 OFFER = "offer.json"
 _CUDA = re.compile(rb"libcudart\.so\.(\d+)")
 _CUTE = "_cute_dsl"
-_CHUNK = 8 << 20
 
 
 def offered_modules(stored: Stored) -> frozenset[str]:
@@ -63,25 +62,12 @@ def offer_of(items: Iterable[Item], folder: Folder) -> dict[str, Any]:
 
 def _cuda(store: Folder, path: str, name: str) -> str | None:
     """Return the major version of the CUDA runtime that a library was linked against, or None."""
-    folder = store
-    opened = []
-    try:
-        for part in path.split("/"):
-            folder = folder.enter(part)
-            opened.append(folder)
-        descriptor = folder.open(f"{name}.so", os.O_RDONLY)
-    except OSError:
-        return None
-    finally:
-        for one in opened:
-            one.close()
-    with os.fdopen(descriptor, "rb") as library:
+    with suppress(OSError), entered(store, *path.split("/")) as folder:
         before = b""
-        while chunk := library.read(_CHUNK):
-            match = _CUDA.search(before + chunk)
-            if match:
+        for piece in folder.pieces(f"{name}.so"):
+            if match := _CUDA.search(before + piece):
                 return match[1].decode()
-            before = chunk[-32:]
+            before = piece[-32:]
     return None
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runtime.flashinfer.versions import number
-from sgl_tune.cache.folder import open_folder
+from sgl_tune.cache.folder import entered, open_folder
+from sgl_tune.cache.prune import ago, newest_versions, until_it_fits
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import columns_of
 from sgl_tune.config_files.names import beside
@@ -22,8 +23,8 @@ from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Item
 from sgl_tune.stores.leftovers import GOING, empty, sweep
 from sgl_tune.stores.rows import CONFIGS
-from sgl_tune.stores.walk import entered, size_of
-from sgl_tune.units import count, human_age, human_bytes
+from sgl_tune.stores.walk import size_of
+from sgl_tune.units import count, human_bytes
 
 _WRITING_SECONDS = 3600.0  # a younger item may still be compiled
 _COLUMNS = columns_of("STORE", ">ITEMS", ">SIZE", "WHY", "WHERE/")
@@ -56,11 +57,15 @@ def plan(found: Iterable[Stored], rules: StoreRules, now: float) -> list[Chosen]
     for stored in found:
         items = list(stored.items())
         total += sum(item.size.bytes for item in items)
-        newest = _newest(items)
+        newest = newest_versions(pair for one in items if one.is_complete for pair in one.versions.items())
         for item in items:
             if reason := _reason(item, rules, newest, now):
                 chosen.append(Chosen(stored, item, reason))
-    return chosen if rules.max_size is None else _until_it_fits(chosen, total - rules.max_size)
+    if rules.max_size is None:
+        return chosen
+    return until_it_fits(
+        chosen, total - rules.max_size, lambda one: (one.item.size.modified, one.item.size.bytes)
+    )
 
 
 def _reason(item: Item, rules: StoreRules, newest: dict[str, str], now: float) -> str | None:
@@ -71,12 +76,7 @@ def _reason(item: Item, rules: StoreRules, newest: dict[str, str], now: float) -
         or (rules.older_than is not None and unused < rules.older_than)
     ):
         return None
-    age = human_age(unused)
-    return (
-        _stale(item, newest, now)
-        if rules.stale
-        else f"written {'just now' if age == 'now' else f'{age} ago'}"
-    )
+    return _stale(item, newest, now) if rules.stale else f"written {ago(unused)}"
 
 
 def _stale(item: Item, newest: dict[str, str], now: float) -> str | None:
@@ -86,25 +86,6 @@ def _stale(item: Item, newest: dict[str, str], now: float) -> str | None:
     if not item.is_complete and now - item.size.modified >= _WRITING_SECONDS:
         return item.faults[0].message if item.faults else "no start can use it"
     return None
-
-
-def _newest(items: Iterable[Item]) -> dict[str, str]:
-    newest: dict[str, str] = {}
-    for item in items:
-        for name, version in item.versions.items():
-            if item.is_complete and number(version) > number(newest.get(name, "")):
-                newest[name] = version
-    return newest
-
-
-def _until_it_fits(chosen: list[Chosen], excess: int) -> list[Chosen]:
-    kept = []
-    for one in sorted(chosen, key=lambda one: one.item.size.modified):
-        if excess <= 0:
-            break
-        kept.append(one)
-        excess -= one.item.size.bytes
-    return kept
 
 
 def remove(chosen: Chosen) -> str | None:
@@ -151,7 +132,7 @@ def prune_stores(
             progress.advance()
     for root in [folder] if folder else dict.fromkeys(stored.path for stored in wanted):
         sweep_and_tell(out, root, dry_run)
-    _report(out, results, dry_run, asked=not yes)
+    _report(out, results, dry_run, shown=dry_run or yes)
 
 
 def sweep_and_tell(out: Output, root: Path, dry_run: bool, deep: bool = True) -> None:
@@ -160,16 +141,14 @@ def sweep_and_tell(out: Output, root: Path, dry_run: bool, deep: bool = True) ->
         out.note(f"{left.path}: {human_bytes(left.bytes)} that a killed command left {did} removed")
 
 
-def _report(out: Output, results: list[tuple[Chosen, str | None]], dry_run: bool, asked: bool) -> None:
+def _report(out: Output, results: list[tuple[Chosen, str | None]], dry_run: bool, shown: bool) -> None:
     chosen = [one for one, why in results if why is None]
     gone = [
         Gone(item.store, str(item.path), "store", item.name, True, (), item.size.bytes, reason)
         for _, item, reason in chosen
     ]
     left = [(one.item.path, why) for one, why in results if why is not None]
-    tell(
-        out, gone, left, dry_run, _total(chosen), lambda: _show(out, chosen) if dry_run or not asked else None
-    )
+    tell(out, gone, left, dry_run, _total(chosen), lambda: _show(out, chosen) if shown else None)
     for path, why in left[:3]:
         out.warn(f"{path}: left alone, {why}")
     failed = [why for _, why in left if why not in ("written since", "somebody else removed it")]

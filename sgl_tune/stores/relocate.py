@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgl_tune.cache.folder import Folder, Owner, open_folder
+from sgl_tune.cache.folder import Folder, Owner, entered, open_folder
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import WorkFailed
 from sgl_tune.stores.find import Stored
@@ -21,7 +21,7 @@ from sgl_tune.stores.offer import PACKAGE, offer_of, package_files
 from sgl_tune.stores.readers.cute_dsl import OBJECT
 from sgl_tune.stores.readers.triton import GROUP
 from sgl_tune.stores.rows import AOT_PACKAGE
-from sgl_tune.stores.walk import DEEPEST_FOLDER, Listing, entered, listing, read_json
+from sgl_tune.stores.walk import DEEPEST_FOLDER, Listing, listed, listing, read_json
 
 _NEW = ".sgl-tune-relocated-"
 Step = Callable[[], None]
@@ -133,10 +133,7 @@ def _offer(stored: Stored, folder: Folder, place: str, dry_run: bool, owner: Own
             for name, content in files.items():
                 temporary = f".{name}.new"  # if this run is killed, the next one uses the file
                 package.unlink(temporary)
-                with os.fdopen(package.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
-                    stream.write(content)
-                    stream.flush()
-                    os.fsync(stream.fileno())
+                package.write_new(temporary, [content])
                 package.rename(temporary, name)
     return Mended(stored.store, stored.path, what, many, 0)
 
@@ -167,14 +164,13 @@ def _staging(folder: Folder, dry_run: bool) -> Iterator[bool]:
     """Create TileLang's folders: it creates them at the first kernel, which fails if the folder is
     read-only."""
     for version in listing(folder).folders:
-        with entered(folder, version) as platforms:
-            for platform in listing(platforms).folders:
-                with entered(platforms, platform) as below:
-                    inside = listing(below).folders
-                    if "kernels" in inside:
-                        yield ".staging" not in inside
-                        if not dry_run:
-                            below.enter(".staging", create=True).close()
+        for platform in listed(folder, version).folders:
+            with entered(folder, version, platform) as below:
+                inside = listing(below).folders
+                if "kernels" in inside:
+                    yield ".staging" not in inside
+                    if not dry_run:
+                        below.enter(".staging", create=True).close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from sgl_tune.cache.folder import Folder
-from sgl_tune.cache.layouts import is_private
+from sgl_tune.cache.folder import Folder, entered
+from sgl_tune.cache.layouts.cache import is_private
 from sgl_tune.reading import DEEPEST, is_deeper
 from sgl_tune.stores.item import Item, Size, unread
 
@@ -77,16 +77,6 @@ def listing(folder: Folder, private: bool = False) -> Listing:
                 continue
     folders.sort()
     return Listing(files, folders, odd)
-
-
-@contextlib.contextmanager
-def entered(folder: Folder, name: str) -> Iterator[Folder]:
-    """Open a folder; raise OSError if it cannot be opened or was replaced by a link."""
-    below = folder.enter(name)
-    try:
-        yield below
-    finally:
-        below.close()
 
 
 def each(

@@ -10,7 +10,8 @@ from typing import Any
 
 from runtime.record.parts import Inexact
 from runtime.record.record import Record
-from sgl_tune.cache.layouts import Cache, find_caches
+from sgl_tune.cache.layouts.cache import Cache
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.errors import CheckFailed
 from sgl_tune.recorded.asked import Asked
 from sgl_tune.recorded.caches import Reading, RecordedCache, files_of, readings_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.manifest import BrokenManifest, read_manifest
 from sgl_tune.verify.expected import Checked, Expected
 

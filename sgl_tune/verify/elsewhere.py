@@ -8,7 +8,8 @@ from pathlib import Path
 
 from runtime.flashinfer.versions import number
 from sgl_tune.cache.folder import read_below
-from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.layouts.cache import Cache
+from sgl_tune.cache.prune import kin, newest_versions
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport, finding
@@ -68,13 +69,9 @@ def _broken_there(judge: Judge, path: Path, root: Path | None) -> Iterator[Findi
 
 def stale_siblings(caches: Sequence[Cache]) -> Iterator[Finding]:
     """Yield a finding for each cache of an older FlashInfer beside a cache of a newer one."""
-    newest: dict[tuple[str, str | None], str] = {}
+    newest = newest_versions((kin(cache), cache.flashinfer) for cache in caches)
     for cache in caches:
-        place = (cache.layout, cache.arch)
-        if cache.flashinfer and number(cache.flashinfer) > number(newest.get(place, "")):
-            newest[place] = cache.flashinfer
-    for cache in caches:
-        newer = newest.get((cache.layout, cache.arch))
+        newer = newest.get(kin(cache))
         if cache.flashinfer and newer and number(cache.flashinfer) < number(newer):
             message = f"there are caches for FlashInfer {newer} too"
             remedy = "sgl-tune prune --stale, once nothing runs the older one"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from runtime.flashinfer.versions import number
 from runtime.sglang.kept_files import KeptFiles, kept_files
 from runtime.sglang.releases import NEWEST
-from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.manifest import BrokenManifest, Manifest
 
 if TYPE_CHECKING:

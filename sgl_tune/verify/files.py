@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sgl_tune.cache.folder import Slurped, Way, read_below, reader
-from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.reading import is_file
 from sgl_tune.verify.access import Access
 from sgl_tune.verify.environment import UNTOLD

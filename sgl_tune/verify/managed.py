@@ -13,7 +13,7 @@ from typing import Any
 
 from runtime.flashinfer.versions import doubt_of, flashinfer_of
 from sgl_tune.cache.folder import read_below
-from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.loader import Loaded, restore_tactic
 from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
 from sgl_tune.verify.entries import check_entries, cut

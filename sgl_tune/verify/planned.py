@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from sgl_tune.cache.layouts import Cache, find_caches
+from sgl_tune.cache.layouts.cache import Cache
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.deployment.deployment import deployment_from_json
 from sgl_tune.deployment.options import ServerFlags

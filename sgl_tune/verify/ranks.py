@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.flashinfer.versions import METADATA
-from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import RESERVED, CacheFile
 from sgl_tune.verify.entries import cut, entry_name, some

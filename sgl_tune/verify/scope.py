@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from runtime.flashinfer.versions import number
 from runtime.sglang.kept_files import files_doubt
 from runtime.sglang.releases import checked_version
-from sgl_tune.cache.layouts import Cache, resolve
+from sgl_tune.cache.layouts.cache import Cache
+from sgl_tune.cache.layouts.find import resolve
 from sgl_tune.cache.scan import Scanner
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags

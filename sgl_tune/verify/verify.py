@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from runtime.flashinfer.versions import doubt_of
 from sgl_tune.cache.folder import Way
-from sgl_tune.cache.layouts import Cache
+from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.units import count

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from runtime.server.cache_key import cache_key
-from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.manifest import read_manifest
 from sgl_tune.cache.record import parse_key, read_cache_file, serialise
 from sgl_tune.cache.scan import Scanner

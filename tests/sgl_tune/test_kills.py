@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
-from sgl_tune.cache.layouts import LOCK, find_caches
+from sgl_tune.cache.layouts.cache import LOCK
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.record import read_cache_file
 from tests.sgl_tune.cache.caches import files_of
 from tests.sgl_tune.cache.children import in_child, kill_after, kill_once

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runtime.server.cache_key import cache_key
-from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.keys.nearest import nearest
 from sgl_tune.keys.plan import make_plan

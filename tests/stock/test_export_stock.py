@@ -17,7 +17,7 @@ from runtime.autotune.cpu import GEMM1, GEMM2
 from runtime.autotune.cpu_clock import CpuSearchTuner
 from runtime.autotune.record import record_asked
 from sgl_tune.cache.folder import LeadsOut
-from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.export.source import read_source
 from sgl_tune.export.store_writer import fields_of, write
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed

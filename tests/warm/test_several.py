@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.layouts import LOCK
+from sgl_tune.cache.layouts.cache import LOCK
 from tests.sgl_tune.cache.caches import good
 from tests.sgl_tune.running import environment
 from tests.sgl_tune.schemas import schema_faults

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,6 +58,10 @@ def _is_replicated(ranks: Sequence[RankName], stage: int) -> bool:
     """Whether DP ranks are replicas: with DP attention a TP rank has one DP rank, with replicas several."""
     seen = [(rank.tp, rank.gpu) for rank in ranks if rank.pp == stage]
     return len(set(seen)) < len(seen)
+
+
+def temporary_name() -> str:
+    return f".sgl-tune-{os.getpid()}-{os.urandom(4).hex()}.tmp"
 
 
 def is_temporary(name: str) -> bool:

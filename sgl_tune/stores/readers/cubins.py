@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from sgl_tune.cache.folder import Folder
+from sgl_tune.cache.folder import Folder, entered
 from sgl_tune.stores.item import Fault, Item, Setting
-from sgl_tune.stores.walk import DEEPEST_FOLDER, Listing, entered, listing
+from sgl_tune.stores.walk import DEEPEST_FOLDER, Listing, listing
 
 NAME = "cubins"
 _KINDS = (".cubin", ".so", ".h", ".txt", ".json")

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from sgl_tune.cache.folder import Folder
+from sgl_tune.cache.folder import Folder, entered
 from sgl_tune.stores.elf import arch_of
 from sgl_tune.stores.item import Fault, Item, Setting
-from sgl_tune.stores.walk import Listing, below_size, each, entered, listed, listing
+from sgl_tune.stores.walk import Listing, below_size, each, listed, listing
 
 _FOLDER = "cache"
 _KERNEL = re.compile(r"(\w+|kernel\.(.+))\.([0-9a-f]{8,64})")

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from sgl_tune.cache.folder import Folder
+from sgl_tune.cache.folder import Folder, entered
 from sgl_tune.stores.elf import is_whole
 from sgl_tune.stores.item import Fault, Item, Setting
 from sgl_tune.stores.ninja import Freshness
-from sgl_tune.stores.walk import Listing, below_size, each, entered, listed, listing, read_json
+from sgl_tune.stores.walk import Listing, below_size, each, listed, listing, read_json
 
 MODULES = "cached_ops"
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+]*")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sgl_tune.cache.folder import Folder
+from sgl_tune.cache.folder import Folder, entered
 from sgl_tune.config_files.names import BESIDE, FOLDER, beside, config_name, triton_of
 from sgl_tune.stores.item import Fault, Item, Setting
-from sgl_tune.stores.walk import Listing, entered, listed, listing
+from sgl_tune.stores.walk import Listing, listed, listing
 
 
 class MoeConfigs:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from sgl_tune.cache.folder import Folder
+from sgl_tune.cache.folder import Folder, entered
 from sgl_tune.stores.elf import is_whole
 from sgl_tune.stores.item import Fault, Item, Setting
-from sgl_tune.stores.walk import Listing, below_size, each, entered, listed, listing, read_json
+from sgl_tune.stores.walk import Listing, below_size, each, listed, listing, read_json
 from sgl_tune.units import shown
 
 _TARGET = re.compile(r"(sm|mp)\d+[a-z]?|gfx\w+|sail_[\w.-]+")

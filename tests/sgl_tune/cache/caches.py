@@ -7,7 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sgl_tune.cache.layouts import LOCK, find_caches
+from sgl_tune.cache.layouts.cache import LOCK
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.record import serialise
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked

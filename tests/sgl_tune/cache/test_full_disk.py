@@ -13,7 +13,7 @@ import pytest
 
 from sgl_tune.cache.folder import open_folder
 from sgl_tune.cache.journal import make_journal
-from sgl_tune.cache.layouts import JOURNAL, LOCK
+from sgl_tune.cache.layouts.cache import JOURNAL, LOCK
 from tests.disks import mounted
 from tests.sgl_tune.cache.caches import cache_folder, good, write_ranks
 from tests.sgl_tune.running import run

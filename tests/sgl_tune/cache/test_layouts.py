@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.cache.layouts import Cache, find_caches, resolve
+from sgl_tune.cache.layouts.cache import Cache
+from sgl_tune.cache.layouts.find import find_caches, resolve
 from sgl_tune.cache.rank_names import RankName, VllmRank, names_text
 from sgl_tune.errors import UsageError, WorkFailed
 from tests.sgl_tune.cache.children import in_child

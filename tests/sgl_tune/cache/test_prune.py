@@ -9,7 +9,8 @@ from typing import Any
 
 from sgl_tune.cache.folder import open_folder
 from sgl_tune.cache.journal import make_journal
-from sgl_tune.cache.layouts import JOURNAL, LOCK, find_caches
+from sgl_tune.cache.layouts.cache import JOURNAL, LOCK
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.prune import Rules, plan
 from sgl_tune.cache.record import serialise
 from sgl_tune.cache.remove import remove, settle

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.layouts import JOURNAL, LOCK, find_caches
+from sgl_tune.cache.layouts.cache import JOURNAL, LOCK
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.lock import NO_LOCKS
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.prune import Rules, plan

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.layouts import JOURNAL, LOCK, is_temporary
+from sgl_tune.cache.layouts.cache import JOURNAL, LOCK, is_temporary
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.record import read_cache_file, serialise
 from sgl_tune.cache.store import Written, write_group

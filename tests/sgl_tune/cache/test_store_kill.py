@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.layouts import LOCK, find_caches
+from sgl_tune.cache.layouts.cache import LOCK
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.manifest import Manifest, read_manifest
 from sgl_tune.cache.prune import Rules, plan
 from sgl_tune.cache.record import read_cache_file, serialise

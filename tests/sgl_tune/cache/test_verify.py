@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.record import serialise
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked

@@ -10,7 +10,7 @@ import pytest
 
 from runtime.flashinfer.versions import HOT
 from sgl_tune.cache.asked import ExpectedEntry, TunedOp
-from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.record import serialise
 from sgl_tune.verify.expected import Checked, Expected
 from sgl_tune.verify.findings import Severity

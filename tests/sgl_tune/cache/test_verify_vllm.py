@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.rank_names import VllmRank
 from sgl_tune.cache.record import serialise
 from sgl_tune.cache.scan import Scanner

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.cache.layouts import find_caches
+from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.record import read_cache_file
 from tests.disks import mounted
 from tests.sgl_tune.cache.caches import cache_folder, files_of, good, rank_names, write_ranks

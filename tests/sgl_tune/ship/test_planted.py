@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.cache.layouts import LOCK
+from sgl_tune.cache.layouts.cache import LOCK
 from sgl_tune.errors import SglTuneError
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.unpack import How, unpack
