@@ -72,7 +72,7 @@ def _export(made: Path, folder: Path) -> Work:
     return Work("export", words, folder, check, again)
 
 
-KILLS = int(os.environ.get("SGL_TUNE_KILLS", "16"))
+KILLS = int(os.environ.get("SGL_TUNE_KILLS", "20"))
 KEY = "43939ebbce12ab17"
 PATIENCE_SECONDS = 10.0
 _OFTEN = 5

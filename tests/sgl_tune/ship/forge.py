@@ -5,11 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sgl_tune.ship.manifest import BundleManifest, PackedCache, PackedFile, PackedStore
+from sgl_tune.ship.manifest import BundleManifest, PackedCache, PackedStore
 from sgl_tune.ship.members import END, Member, header, manifest_member, members, padded
+from tests.sgl_tune.ship.bundles import listed
 
 KEY = "8e60e63bda689ee5"
 CACHE = f"flashinfer/autotune/0.7.2/sm90/{KEY}"
@@ -31,11 +31,10 @@ class Part(NamedTuple):
 
 
 def manifest_of(files: dict[str, bytes]) -> BundleManifest:
-    listed = {path: PackedFile(sha256(raw).hexdigest(), len(raw)) for path, raw in files.items()}
     gemm = [raw for path, raw in files.items() if path.startswith("deep_gemm/")]
     store = PackedStore("deep-gemm", 1, len(gemm), sum(map(len, gemm)), True)
     cache = PackedCache(CACHE, KEY, "0.7.2", "sm90", len(files) - len(gemm), 1)
-    return BundleManifest("sgl-tune 0.1.0", "/sgl-tune", (cache,), (store,), listed)
+    return BundleManifest("sgl-tune 0.1.0", "/sgl-tune", (cache,), (store,), listed(files))
 
 
 MANIFEST = manifest_of(FILES)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.sgl_tune.ship.bundles import tactics
+from tests.sgl_tune.ship.bundles import squeezed, tactics
 
 IMAGE = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -47,7 +47,7 @@ def digest(raw: bytes) -> str:
 class Good:
     """An image as `push` writes it, changed by whoever makes it."""
 
-    def __init__(self, layer: bytes = tactics(bytes(range(256)) * 20, "NVIDIA H200"), **changes: Any) -> None:
+    def __init__(self, layer: bytes = squeezed(tactics([bytes(range(256)) * 20])), **changes: Any) -> None:
         self.layer = layer
         about = {"mediaType": LAYER, "digest": digest(layer), "size": len(layer)}
         about |= changes.pop("layer_says", {})

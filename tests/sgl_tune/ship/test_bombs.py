@@ -4,43 +4,18 @@ from __future__ import annotations
 
 import resource
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from sgl_tune.ship.archive import opened
-from sgl_tune.ship.compression import compressed
-from sgl_tune.ship.manifest import BundleManifest, PackedCache, PackedStore
-from sgl_tune.ship.members import END, header, manifest_member, members, padded
 from tests.sgl_tune.cache.caches import cache_folder
 from tests.sgl_tune.running import PROGRAM, SECONDS, environment, run_here
-from tests.sgl_tune.ship.bundles import KEY, listed
+from tests.sgl_tune.ship.bundles import code, squeezed, tactics
 
 MIB = 1 << 20
-RANKS = f"flashinfer/autotune/0.7.2/sm90/{KEY}"
 MOST_MEMORY = 1024 * MIB  # that is mapped: threads and libraries take half of it
-
-
-def tactics(contents: Sequence[bytes]) -> Iterator[bytes]:
-    files = {f"{RANKS}/rank_tp{at}_pp0_dp0.json": content for at, content in enumerate(contents)}
-    cache = PackedCache(RANKS, KEY, "0.7.2", "sm90", len(files), 1, {"gpu": "NVIDIA H200"}, ("m",))
-    return _pieces(BundleManifest("sgl-tune", "/sgl-tune", (cache,), (), listed(files)), files)
-
-
-def code(contents: Sequence[bytes], folders: int = 0) -> Iterator[bytes]:
-    files = {f"tilelang/kernels/k{at:06}.so": content for at, content in enumerate(contents)}
-    store = PackedStore("tilelang", 1, len(files), sum(map(len, contents)), True)
-    empty = tuple(f"tilelang/kernels/{at:06}" for at in range(folders))
-    return _pieces(BundleManifest("sgl-tune", "/sgl-tune", (), (store,), listed(files), empty), files)
-
-
-def _pieces(manifest: BundleManifest, files: Mapping[str, bytes]) -> Iterator[bytes]:
-    raw = manifest.to_bytes()
-    yield header(manifest_member(len(raw))) + padded(raw)
-    for member in members(manifest):
-        yield header(member) + (padded(files[member.path]) if member.kind == "file" else b"")
-    yield END
 
 
 BOMBS: dict[str, tuple[Callable[[], Iterator[bytes]], str]] = {
@@ -64,9 +39,7 @@ def bombs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bombs")
     for name, (pieces, _) in BOMBS.items():
         (folder / name).mkdir()
-        with (folder / name / "bundle.tar.gz").open("wb") as file:
-            for piece in compressed(pieces(), "gzip"):
-                file.write(piece)
+        (folder / name / "bundle.tar.gz").write_bytes(squeezed(pieces()))
     return folder
 
 
@@ -98,7 +71,7 @@ def _run(words: Sequence[str], folder: Path) -> tuple[int, str]:
 
 def test_as_many_equal_files_as_a_large_deployment_has_are_no_bomb(tmp_path: Path) -> None:
     bundle = tmp_path / "b.tar.gz"
-    bundle.write_bytes(b"".join(compressed(tactics([b"{}" + b" " * 60_000] * 1000), "gzip")))
+    bundle.write_bytes(squeezed(tactics([b"{}" + b" " * 60_000] * 1000)))
     with opened(bundle) as found:
         assert found.archive.manifest.bytes == 1000 * 60_002
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import stat
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.record import read_cache_file
 from tests.disks import mounted
 from tests.sgl_tune.cache.caches import cache_folder, files_of, good, rank_names, write_ranks
-from tests.sgl_tune.cache.children import in_child, kill_after
+from tests.sgl_tune.cache.children import in_child
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_key
 from tests.sgl_tune.running import ROOT, run, run_here
 from tests.sgl_tune.stores import make
@@ -39,14 +36,6 @@ def _unpack(bundle: Path, to: Path, *more: object) -> Any:
     ran = run_here("unpack", bundle, "--cache-dir", to, "--format", "json", *more)
     assert ran.code == 0, ran.err
     return json.loads(ran.out)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made")
-    shutil.copytree(EXAMPLES, folder / "root")
-    make.whole_root(folder / "root")
-    return _pack(folder / "root", folder / "whole.tar.gz")
 
 
 def _tuned(root: Path, *buckets: int, **metadata: str) -> Path:
@@ -268,31 +257,6 @@ def test_a_store_on_a_disk_of_its_own_is_filled_too(whole: Path, tmp_path: Path)
         _unpack(whole, tmp_path / "there")
         ran = run_here("verify", tmp_path / "there")
         assert ran.code == 0 and list((tmp_path / "there/triton").iterdir()), ran.out
-
-
-def test_killed_at_any_moment_it_leaves_whole_items_and_is_done_again(whole: Path, tmp_path: Path) -> None:
-    def work(to: Path) -> Callable[[], object]:
-        return lambda: run_here("unpack", whole, "--cache-dir", to)
-
-    begun = time.perf_counter()
-    in_child(work(tmp_path / "first"))
-    longest = time.perf_counter() - begun
-    chance, wanted = random.Random(3), files_of(tmp_path / "first")
-    for number in range(4):
-        to = tmp_path / f"killed-{number}"
-        kill_after(chance.uniform(0, longest), work(to))
-        until = time.monotonic() + 10
-        while to.is_dir() and any(path.name.startswith(".sgl-tune-") for path in to.iterdir()):
-            assert time.monotonic() < until, "the staging folder stays"
-            time.sleep(0.01)
-        for path, content in files_of(to).items() if to.is_dir() else ():
-            assert (
-                "/." in path.removeprefix(".cache/")
-                or "flashinfer-aot/" in path
-                or content == wanted[path].replace(str(tmp_path / "first").encode(), str(to).encode())
-            )
-        _unpack(whole, to)
-        assert run_here("verify", to).code == 0 and files_of(to).keys() == wanted.keys()
 
 
 def test_a_folder_whose_group_goes_to_what_is_made_in_it_is_filled(whole: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ folder changes, and no file of root's is given away."""
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from sgl_tune.errors import SglTuneError
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.unpack import How, unpack
 from tests.sgl_tune.cache.children import in_child
-from tests.sgl_tune.running import ROOT, Ran, run, run_here
+from tests.sgl_tune.running import Ran, run, run_here
 from tests.sgl_tune.ship.bundles import make_bundle
 from tests.sgl_tune.stores import make
 
@@ -27,16 +26,6 @@ TACTICS = "flashinfer/autotune/0.7.2/sm90/ad601cc9b3a885f2"
 OFFER = "flashinfer-aot/flashinfer_jit_cache"
 OLD = 10**9
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made")
-    shutil.copytree(ROOT / "cache-examples" / "cache", folder / "root")
-    make.whole_root(folder / "root")
-    ran = run_here("pack", folder / "root", "-o", folder / "whole.tar.gz")
-    assert ran.code == 0, ran.err
-    return folder / "whole.tar.gz"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from tests.sgl_tune.cache.caches import files_of
 from tests.sgl_tune.running import ROOT, run, run_here
 from tests.sgl_tune.schemas import schema_faults
-from tests.sgl_tune.stores.make import LIBRARY, whole_root, write
+from tests.sgl_tune.stores.make import LIBRARY, write
 
 CACHES = ROOT / "cache-examples" / "cache"
 TARGET = ROOT / "cache-examples" / "h200.env.json"
@@ -28,11 +28,9 @@ def _json(*arguments: object) -> Any:
     return printed
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made") / "root"
-    shutil.copytree(CACHES, folder)
-    return whole_root(folder)
+@pytest.fixture
+def root(whole: Path) -> Path:
+    return whole.parent / "root"
 
 
 @pytest.mark.parametrize("suffix", ["tar.gz", "tar.zst"])

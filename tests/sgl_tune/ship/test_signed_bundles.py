@@ -128,6 +128,7 @@ def test_code_that_is_pulled_wants_a_signature_or_a_word(made: Made, tmp_path: P
     assert run_here("push", made.code, url).code == 0
     ran = run_here(*pull)
     assert ran.code == 2 and "add --trust KEY" in ran.err and not _landed(tmp_path)
+    assert "no key was given to check its signature" in " ".join(ran.err.split())
     ran = run_here(*pull, "--trust", made.public, "--format", "json")
     told = json.loads(ran.out)
     assert ran.code == 0 and schema_faults("pull", told) == []

@@ -22,16 +22,6 @@ from tests.sgl_tune.stores import make
 EXAMPLES = ROOT / "cache-examples" / "cache"
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("made")
-    shutil.copytree(EXAMPLES, folder / "root")
-    make.whole_root(folder / "root")
-    ran = run_here("pack", folder / "root", "-o", folder / "whole.tar.gz")
-    assert ran.code == 0, ran.err
-    return folder / "whole.tar.gz"
-
-
 def _unpack(bundle: Path, root: Path, between: Callable[[Path], None]) -> set[str]:
     """The files that landed. `between` is what somebody does after the check and before the landing."""
 

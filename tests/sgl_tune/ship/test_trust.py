@@ -17,7 +17,6 @@ from sgl_tune.ship.signing.trust import Guard, Trusted
 from tests.sgl_tune.ship.signing import make_keys
 
 DIGEST = f"sha256:{hashlib.sha256(b'a bundle').hexdigest()}"
-TACTICS = BundleManifest("sgl-tune", "/sgl-tune")
 CODE = BundleManifest("sgl-tune", "/sgl-tune", (), (PackedStore("triton", 1, 1, 1, True),))
 
 
@@ -40,17 +39,6 @@ def test_one_of_the_trusted_keys_is_enough(tmp_path: Path) -> None:
         Guard(None, (sign,)).signers(DIGEST)
     with pytest.raises(CheckFailed, match="is signed, but not by"):
         Guard(None, (sign,), (mine,)).signers(DIGEST.replace(DIGEST[7:11], "0000"))
-
-
-def test_code_that_is_pulled_wants_a_signature_or_a_word(tmp_path: Path) -> None:
-    mine, _ = _signed(tmp_path)
-    with pytest.raises(UsageError, match="it is not signed"):
-        Guard(pulled=True).judge(DIGEST, CODE)
-    with pytest.raises(UsageError, match="no key was given to check its signature"):
-        Guard(signatures=(mine,), pulled=True).judge(DIGEST, CODE)
-    assert Guard(pulled=True, allowed=True).judge(DIGEST, CODE).doubt
-    assert Guard().judge(None, CODE).doubt
-    assert not Guard(pulled=True).judge(DIGEST, TACTICS).doubt
 
 
 def test_a_key_that_others_may_write_decides_nothing(tmp_path: Path) -> None:
