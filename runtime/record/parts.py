@@ -92,8 +92,8 @@ class Inexact:
 class Module:
     """A compiled module that the start loaded: the real one, only its host code, or a stub.
 
-    `maker` is FlashInfer's function that makes it, MODULE:NAME below `flashinfer.jit`, with its `arguments`,
-    in which the name of a dtype means torch's dtype. Empty if it is not known.
+    `maker` is FlashInfer's function that makes it: MODULE:NAME, below `flashinfer.jit` if not of flashinfer;
+    in its `arguments` the name of a dtype means torch's dtype. Empty if it is not known.
     """
 
     library: str

@@ -22,8 +22,8 @@ _OTHER_SERVERS = ("grpc_mode", "smg_grpc_mode", "encoder_only", "use_ray")
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One of FlashInfer's compiled modules. `maker`: FlashInfer's function MODULE:NAME below
-    `flashinfer.jit`. A string in `arguments` that names a dtype means torch's dtype."""
+    """One of FlashInfer's compiled modules. `maker`: FlashInfer's function, as in a record. A
+    string in `arguments` that names a dtype means torch's dtype."""
 
     name: str
     maker: str

@@ -12,6 +12,7 @@ from runtime.ghost.inside.hooks import after
 from runtime.ghost.inside.stream import say
 
 PACKAGE, BEGINNING = "flashinfer.jit.", "gen_"
+_NO_DATA = object()
 _told: set[str] = set()
 
 
@@ -33,24 +34,23 @@ def _core(module: Any) -> None:
 
 
 def _outermost(frame: FrameType | None) -> tuple[str, list[Any]] | None:
-    """Return the outermost maker on the stack and its arguments, or None if these are not data."""
+    """Return the outermost maker on the stack whose arguments are data, and these; or None."""
     found = None
     while frame is not None:
-        module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
-        if module.startswith(PACKAGE) and name.startswith(BEGINNING):
-            found = frame
+        where, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        if where.startswith("flashinfer.") and name.startswith(BEGINNING):
+            values = _data(frame)
+            found = (f"{where.removeprefix(PACKAGE)}:{name}", values) if values is not None else found
         frame = frame.f_back
-    if found is None or found.f_code.co_kwonlyargcount:
-        return None
-    told = inspect.getargvalues(found)
-    if told.varargs or told.keywords:
+    return found
+
+
+def _data(frame: FrameType) -> list[Any] | None:
+    told = inspect.getargvalues(frame)
+    if frame.f_code.co_kwonlyargcount or told.varargs or told.keywords:
         return None
     values = [_plain(told.locals.get(name)) for name in told.args]
-    where = found.f_globals["__name__"].removeprefix(PACKAGE)
-    return None if _NO_DATA in values else (f"{where}:{found.f_code.co_name}", values)
-
-
-_NO_DATA = object()
+    return None if _NO_DATA in values else values
 
 
 def _plain(value: Any) -> Any:

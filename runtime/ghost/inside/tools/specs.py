@@ -1,7 +1,7 @@
 """Asks a server's FlashInfer how it builds its modules: `specs.py MODULES` prints JSON, an object per module.
 
 MODULES is a JSON list of objects: a `name` alone is one that FlashInfer builds ahead of time; else `maker`, a
-function MODULE:NAME below `flashinfer.jit`, makes it of `arguments`. Nothing is compiled or downloaded.
+function MODULE:NAME, below `flashinfer.jit` if not of `flashinfer`, makes it. Nothing is compiled.
 FLASHINFER_WORKSPACE_BASE is the folder for files of ninja, FLASHINFER_CUDA_ARCH_LIST the GPU of them.
 """
 
@@ -34,8 +34,8 @@ def _of_maker(module: dict[str, Any]) -> dict[str, Any]:
     """Make a module as a start did. One that FlashInfer refuses does not stop the others."""
     place, _, name = module["maker"].partition(":")
     try:
-        maker = getattr(import_module(f"flashinfer.jit.{place}"), name)
-        spec = maker(*map(_argument, module["arguments"]))
+        where = import_module(place if place.startswith("flashinfer.") else f"flashinfer.jit.{place}")
+        spec = getattr(where, name)(*map(_argument, module["arguments"]))
         if spec.name != module["name"]:
             raise ValueError(f"FlashInfer names it {spec.name}")
         return {"offered": True} if spec.is_aot else _written(spec)
