@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +18,7 @@ from sgl_tune.cli.parameters import Option
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.versions import gpu_names
 from sgl_tune.errors import UsageError
+from sgl_tune.ship.remote.registry_name import DIGEST
 from sgl_tune.ship.remote.remotes import How as WayThere
 from sgl_tune.ship.signing.keys import read_public_key
 from sgl_tune.ship.signing.trust import ALLOW, Guard, Trusted
@@ -25,8 +26,6 @@ from sgl_tune.ship.unpack import How
 from sgl_tune.stores.places import place_named
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.access import find_user
-
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 DigestOption = Annotated[
     str | None,
@@ -125,7 +124,7 @@ def how_asked(
 
 
 def digest_asked(text: str | None) -> str | None:
-    if text is not None and not _DIGEST.fullmatch(text):
+    if text is not None and not DIGEST.fullmatch(text):
         raise UsageError(f"--digest {text}: is no digest", "write it as `pack` prints it: sha256:4f0c...")
     return text
 
@@ -163,14 +162,11 @@ def way(out: Output, plain_http: bool, timeout: float, label: str) -> Iterator[W
             if done == total:
                 line.clear()
 
-        def note(text: str) -> None:
+        def cleared(say: Callable[[str], None], text: str) -> None:
             line.clear()
-            out.note(text)
+            say(text)
 
-        def warn(text: str) -> None:
-            line.clear()
-            out.warn(text)
-
+        note, warn = partial(cleared, out.note), partial(cleared, out.warn)
         yield WayThere(plain_http, timeout, note, warn, progress)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from sgl_tune.cache.folder import Folder, Owner, Way, open_folder, signature_of
 from sgl_tune.cache.layouts.cache import MANIFEST
 from sgl_tune.cache.transaction import explained
-from sgl_tune.errors import SglTuneError, WorkFailed
+from sgl_tune.errors import SglTuneError
 from sgl_tune.reading import DEEPEST, is_deeper
 from sgl_tune.ship.archive import Archive, on_disk
 from sgl_tune.ship.landing import Checked
@@ -23,6 +23,7 @@ from sgl_tune.ship.manifest import BadBundle, BundleManifest
 from sgl_tune.ship.members import Member
 from sgl_tune.ship.places import store_of
 from sgl_tune.ship.rekey import Rekeyed, with_new_key
+from sgl_tune.ship.remote.partial import check_room
 from sgl_tune.stores.readers.triton import GROUP
 from sgl_tune.stores.relocate import group_at
 from sgl_tune.units import human_bytes
@@ -65,6 +66,7 @@ class Staging:
 
     def take(self, archive: Archive, progress: Progress) -> Staged:
         """Write all files; raise BadBundle if anything is not as its manifest says."""
+        check_room(self._root, on_disk(archive.manifest.files.values()), self._root)
         self._names = _groups(archive.manifest)
         with explained(self._root):
             for member, content in archive.each():
@@ -132,17 +134,6 @@ def said_of(name: Path, folder: Path) -> Iterator[None]:
             text and text.replace(str(folder), str(name)) for text in (error.message, error.remedy)
         )
         raise type(error)(str(said), remedy) from error
-
-
-def check_room(root: Path, manifest: BundleManifest) -> None:
-    """Check the free space before anything is written. Nothing larger than declared can land."""
-    found = os.statvfs(root)
-    free, needed = found.f_bavail * found.f_frsize, on_disk(manifest.files.values())
-    if needed > free:
-        raise WorkFailed(
-            f"{root}: the bundle needs {human_bytes(needed)}, and {human_bytes(free)} are free",
-            "free space, or choose a folder on another disk",
-        )
 
 
 def _is_group(path: str) -> bool:

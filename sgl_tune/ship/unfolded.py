@@ -12,7 +12,7 @@ from sgl_tune.processes.scratch import scratch
 from sgl_tune.ship.archive import opened
 from sgl_tune.ship.arrival import manifest_json
 from sgl_tune.ship.manifest import BundleManifest, PackedStore
-from sgl_tune.ship.staging import Staging, check_room, said_of
+from sgl_tune.ship.staging import Staging, said_of
 from sgl_tune.stores.describe import Summary
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Size
@@ -60,7 +60,6 @@ def _unfolded(out: Output, bundle: Path, place: str | None) -> Iterator[Unfolded
     with scratch() as private:
         with out.progress("checking the bundle") as progress, opened(bundle) as found:
             manifest = found.archive.manifest
-            check_room(private.folder, manifest)
             with Staging(private.folder, place) as staging:
                 staging.take(found.archive, lambda size: progress.advance())
         out.calls(str(private.folder), str(bundle))

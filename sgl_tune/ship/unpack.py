@@ -20,7 +20,7 @@ from sgl_tune.ship.landing_tactics import LandedCache, foreseen, land_cache
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.rekey import Rekeyed, rekeyed
 from sgl_tune.ship.signing.trust import Guard, Verdict
-from sgl_tune.ship.staging import Staged, Staging, check_room, said_of
+from sgl_tune.ship.staging import Staged, Staging, said_of
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.leftovers import sweep
 from sgl_tune.stores.relocate import Mended, relocate
@@ -72,7 +72,6 @@ def unpack(
         trust = how.guard.judge(found.checked, manifest)
         changes = tuple(rekeyed(manifest, how.rekey))
         with _staging_folder(how) as folder:
-            check_room(folder, manifest)
             with Staging(folder, how.place, changes, how.owner) as staging:
                 staged = staging.take(found.archive, progress)
             judge(folder, manifest)

@@ -23,6 +23,7 @@ from sgl_tune.ship.remote.described import described, offered
 from sgl_tune.ship.remote.object_name import ObjectName, checked_bundle, is_bundle_name, parse_object_name
 from sgl_tune.ship.remote.partial import arriving
 from sgl_tune.ship.remote.remotes import (
+    Absent,
     How,
     Listing,
     Machine,
@@ -62,10 +63,6 @@ _WITHOUT = (
     "RefreshError",
 )
 Answer = TypeVar("Answer")
-
-
-class Absent(UsageError):
-    """There is no such file, folder or bucket."""
 
 
 class ObjectStore:

@@ -77,7 +77,7 @@ def arriving(folder: Path, name: str, needed: int, goes_on: bool = True) -> Iter
             if file is None:  # the folder was removed just now
                 continue
             _forget_old(opened, part)
-            _check_room(folder, needed - os.fstat(file.fileno()).st_size, opened)
+            check_room(folder, needed - os.fstat(file.fileno()).st_size, opened.descriptor)
             is_over = not goes_on
             try:
                 yield Partial(opened, part, file)
@@ -148,11 +148,12 @@ def _forget_old(folder: Folder, mine: str) -> None:
                 folder.unlink(name)
 
 
-def _check_room(path: Path, needed: int, folder: Folder) -> None:
-    found = os.fstatvfs(folder.descriptor)
+def check_room(path: Path, needed: int, folder: int | Path) -> None:
+    """Check the free space before anything is written."""
+    found = os.statvfs(folder)
     free = found.f_bavail * found.f_frsize
     if needed > free:
         raise WorkFailed(
-            f"{path}: the bundle needs {human_bytes(needed)} there, and {human_bytes(free)} are free",
+            f"{path}: the bundle needs {human_bytes(needed)}, and {human_bytes(free)} are free",
             "free space, or choose a folder on another disk",
         )

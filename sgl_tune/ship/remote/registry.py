@@ -17,9 +17,10 @@ from sgl_tune.ship.compression import media_type
 from sgl_tune.ship.remote import registry_image as image
 from sgl_tune.ship.remote.described import Described, described
 from sgl_tune.ship.remote.registry_blobs import Blob, downloaded, small_blob, upload
-from sgl_tune.ship.remote.registry_client import INDEX, Absent, Document, Repository, digest_of
+from sgl_tune.ship.remote.registry_client import Document, Repository, digest_of
+from sgl_tune.ship.remote.registry_image import INDEX
 from sgl_tune.ship.remote.registry_name import parse_name
-from sgl_tune.ship.remote.remotes import How, Listing, Machine, Offer, Pulled, Pushed, only_fit
+from sgl_tune.ship.remote.remotes import Absent, How, Listing, Machine, Offer, Pulled, Pushed, only_fit
 from sgl_tune.ship.signing.signature import (
     ANNOTATION,
     LARGEST_STATEMENT,

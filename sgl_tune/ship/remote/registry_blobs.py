@@ -80,14 +80,20 @@ class _Download:
 
     def _take_all(self, coming: Iterator[bytes]) -> None:
         """Receive the rest. Too few bytes in a time limit end the attempt, even if pieces keep coming."""
-        clock = _Clock(self._repository.how.patience)
-        while piece := self._next(coming, clock):
+        patience = self._repository.how.patience
+        came, until = 0, time.monotonic() + patience
+        while piece := self._next(coming, until - time.monotonic()):
             self._take(piece)
-            clock.count(len(piece))
+            came += len(piece)
+            if came >= LEAST:
+                came, until = 0, time.monotonic() + patience
 
-    def _next(self, coming: Iterator[bytes], clock: _Clock) -> bytes:
-        with self._repository.session.told(self._registry), within(clock.left()):
-            return next(coming, b"")
+    def _next(self, coming: Iterator[bytes], left: float) -> bytes:
+        with self._repository.session.told(self._registry):
+            if left <= 0:
+                raise TooSlow
+            with within(left):
+                return next(coming, b"")
 
     def _take(self, piece: bytes) -> None:
         self._received += len(piece)
@@ -97,25 +103,6 @@ class _Download:
             )
         self._partial.take(piece)
         self._repository.how.progress("got", self._partial.bytes, self._blob.bytes)
-
-
-class _Clock:
-    """Demands `LEAST` bytes in each `patience` seconds."""
-
-    def __init__(self, patience: float) -> None:
-        self._patience, self._came = patience, 0
-        self._until = time.monotonic() + patience
-
-    def left(self) -> float:
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise TooSlow
-        return left
-
-    def count(self, size: int) -> None:
-        self._came += size
-        if self._came >= LEAST:
-            self._came, self._until = 0, time.monotonic() + self._patience
 
 
 def _goes_on(status: int, headers: Mapping[str, str], start: int) -> bool:

@@ -14,24 +14,19 @@ from oras.provider import Registry
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.reading import NoObject, object_of
 from sgl_tune.ship.remote.registry_auth import Auth
+from sgl_tune.ship.remote.registry_image import IMAGE, INDEX
 from sgl_tune.ship.remote.registry_name import DIGEST, Address, Name, is_loopback, read_address
 from sgl_tune.ship.remote.registry_session import Broken, Session
-from sgl_tune.ship.remote.remotes import How
+from sgl_tune.ship.remote.remotes import Absent, How
 
 ATTEMPTS = 5
 PAUSE_SECONDS = 0.5
-IMAGE = "application/vnd.oci.image.manifest.v1+json"
-INDEX = "application/vnd.oci.image.index.v1+json"
 _DOCKER = "application/vnd.docker.distribution.manifest"
 KINDS = {IMAGE: IMAGE, INDEX: INDEX, f"{_DOCKER}.v2+json": IMAGE, f"{_DOCKER}.list.v2+json": INDEX}
 _MOST_ATTEMPTS = 100
 _MOST_PAGES = 20
 _SILENT = 100
 Done = TypeVar("Done")
-
-
-class Absent(UsageError):
-    """The registry does not have the requested document or tag."""
 
 
 class Document(NamedTuple):

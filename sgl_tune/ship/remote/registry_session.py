@@ -103,8 +103,29 @@ class Session(requests.Session):
         _complain(response)
         return response
 
-    def told(self, peer: str) -> _Told:
-        return _Told(peer, self._how.patience)
+    @contextmanager
+    def told(self, peer: str) -> Iterator[None]:
+        """Turn an exception of a transfer into one line."""
+        try:
+            yield
+        except (TooSlow, requests.Timeout, urllib3.exceptions.TimeoutError):
+            words = f"{peer} does not answer, or too slowly, for {self._how.patience:g} s"
+            raise Broken(words, "try again later; --timeout gives it longer", again=0) from None
+        except requests.exceptions.SSLError as error:
+            remedy = (
+                "push and pull have --plain-http, for a registry on this machine"
+                if "WRONG_VERSION" in _reason(error)
+                else "REQUESTS_CA_BUNDLE=FILE names who signed it"
+            )
+            raise Broken(f"{peer}: no trusted TLS: {_reason(error)}", remedy) from None
+        except (requests.exceptions.ChunkedEncodingError, urllib3.exceptions.ProtocolError):
+            raise Broken(f"{peer} stopped before the end", "try again", again=0) from None
+        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+            if _is_unknown_name(error):
+                raise Broken(f"{peer}: {_reason(error)}", "check its spelling") from None
+            raise Broken(f"{peer}: {_reason(error)}", again=0) from None
+        except ValueError as error:
+            raise Broken(f"{peer} answers nonsense: {_reason(error)}") from None
 
     def check(self, url: str, what: str, base: Address | None = None) -> Address:
         """Refuse redirects from https to http, and from the internet into a private network."""
@@ -152,40 +173,6 @@ class Session(requests.Session):
             kwargs.pop("params", None)
             passed.append(response)
         raise Broken(f"{self.home.authority} redirects more than {_MOST_REDIRECTS} times")
-
-
-class _Told:
-    """Turns an exception of a transfer into one line."""
-
-    def __init__(self, peer: str, patience: float) -> None:
-        self._peer, self._patience = peer, patience
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None:
-            return
-        slow = (TooSlow, requests.Timeout, urllib3.exceptions.TimeoutError)
-        if isinstance(error, slow):
-            words = f"{self._peer} does not answer, or too slowly, for {self._patience:g} s"
-            raise Broken(words, "try again later; --timeout gives it longer", again=0) from None
-        if isinstance(error, requests.exceptions.SSLError):
-            plain = "WRONG_VERSION" in _reason(error)
-            remedy = (
-                "push and pull have --plain-http, for a registry on this machine"
-                if plain
-                else "REQUESTS_CA_BUNDLE=FILE names who signed it"
-            )
-            raise Broken(f"{self._peer}: no trusted TLS: {_reason(error)}", remedy) from None
-        if isinstance(error, (requests.exceptions.ChunkedEncodingError, urllib3.exceptions.ProtocolError)):
-            raise Broken(f"{self._peer} stopped before the end", "try again", again=0) from None
-        if _is_unknown_name(error):
-            raise Broken(f"{self._peer}: {_reason(error)}", "check its spelling") from None
-        if isinstance(error, (requests.RequestException, urllib3.exceptions.HTTPError)):
-            raise Broken(f"{self._peer}: {_reason(error)}", again=0) from None
-        if isinstance(error, (UnicodeError, ValueError)):
-            raise Broken(f"{self._peer} answers nonsense: {_reason(error)}") from None
 
 
 def _reason(error: BaseException) -> str:

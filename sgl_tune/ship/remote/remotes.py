@@ -145,6 +145,10 @@ class Listing:
     names: tuple[str, ...] = ()
 
 
+class Absent(UsageError):
+    """The place does not have what was asked for."""
+
+
 class Remote(Protocol):
     def push(self, bundle: Path, machine: Machine, alone: bool, key: PrivateKey | None) -> Pushed:
         """Send a bundle with the signature beside it, and a new one by `key`. `alone`: remove all others."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sgl_tune.errors import CheckFailed
 from sgl_tune.reading import bounded_bytes
+from sgl_tune.ship.remote.registry_name import DIGEST
 from sgl_tune.ship.signing.keys import sign, verifies
 from sgl_tune.units import shown
 from sgl_tune.writing import write_text
@@ -29,7 +30,6 @@ STATEMENT_TYPE = "application/vnd.dev.cosign.simplesigning.v1+json"
 ANNOTATION = "dev.cosignproject.cosign/signature"
 _WHAT = "cosign container image signature"
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{8,200}={0,2}")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def _manifest_in(statement: bytes) -> str:
     try:
         critical = json.loads(statement)["critical"]
         manifest = critical["image"]["docker-manifest-digest"]
-        if critical["type"] == _WHAT and _DIGEST.fullmatch(manifest):
+        if critical["type"] == _WHAT and DIGEST.fullmatch(manifest):
             return str(manifest)
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
