@@ -32,7 +32,7 @@ MOST_LINES = {
     "deployment": 2499, "errors": 50, "explain": 549, "export":
     429, "fleet": 1590, "keys": 871, "locks": 20, "log_lines": 200, "markdown": 57,
     "memory": 3378, "processes": 700,
-    "reading": 106, "recorded": 585, "server_log": 1733, "servers": 1260, "ship": 5286,
+    "reading": 106, "recorded": 585, "server_log": 1733, "servers": 1260, "ship": 5243,
     "start_report": 1297, "stores": 2647, "units": 80, "verify": 2974, "warm": 2064, "web_page": 38,
     "writing": 125,
 }  # fmt: skip
