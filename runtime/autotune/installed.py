@@ -109,7 +109,7 @@ def file_key(key: Any) -> str:
     if not isinstance(key, tuple):
         return key.file_key
     op, runner, _, profile, extras = key
-    return str((op, runner, profile, extras) if WAYS.keys.has_extras else (op, runner, profile))
+    return str((op, runner, profile, extras) if WAYS.has_extras else (op, runner, profile))
 
 
 def runner_name(key: Any) -> str:

@@ -25,17 +25,6 @@ def number(version: str) -> tuple[int, ...]:
     return tuple(parts[:3])
 
 
-class KeyForm(NamedTuple):
-    """How the key of an entry is written."""
-
-    has_extras: bool  # keys have a fourth element, since 0.6.13
-    options_of: tuple[str, ...] = ()  # ops that use it, by the beginnings of their names
-    names_ranks: bool = True  # a cutlass MoE's options include the ranks, until 0.7.1
-    workspace: int = -1  # bytes of a GEMM's workspace, until 0.6.12
-    trtllm_gemm: tuple[object, ...] = ()  # the options of its fp4 GEMMs
-    lora_rows: bool = True  # a trtllm MoE has an input for them, since 0.6.13
-
-
 class FlashInfer(NamedTuple):
     """One row, valid from version `since` until the next row."""
 
@@ -44,7 +33,8 @@ class FlashInfer(NamedTuple):
     environment: tuple[str, ...]
     # Members of a file that are no entries; any other member is read as an entry.
     members: frozenset[str]
-    keys: KeyForm
+    # Keys have a fourth element, the call's options.
+    has_extras: bool = True
     # `autotune` takes skip_ops.
     skips_ops: bool = False
     # A file of an unknown environment is replaced at the next save; one of another environment is never
@@ -69,40 +59,14 @@ _SIX = (
 )
 _SEVEN = (*_SIX[:-1], "cutlass_dsl_version", "gpu")
 
-_DENSE = ("fp8_gemm", "fp4_gemm", "mxfp8_gemm", "CuteDslMoEWrapper", "sgl_tune::")
-_SCALES_128_BY_4 = (False,)
-_TRTLLM_GEMM = (*_SCALES_128_BY_4, 17826818, 1052672)  # e2m1 blocks in, bf16 out
-_CUTLASS, _TRTLLM = "trtllm::fused_moe::", "flashinfer::trtllm_"
-
-_V0_6_11 = FlashInfer(
-    "0.6.11", _SIX, frozenset((METADATA,)), KeyForm(False, workspace=32 << 20, lora_rows=False)
-)
-_V0_6_13 = _V0_6_11._replace(
-    since="0.6.13",
-    keys=KeyForm(True, _DENSE, trtllm_gemm=_SCALES_128_BY_4),
-    skips_ops=True,
-)
+_V0_6_11 = FlashInfer("0.6.11", _SIX, frozenset((METADATA,)), has_extras=False)
+_V0_6_13 = _V0_6_11._replace(since="0.6.13", has_extras=True, skips_ops=True)
 _V0_6_15 = _V0_6_13._replace(since="0.6.15", tells_unknown=True)
 _V0_6_16 = _V0_6_15._replace(since="0.6.16", skips_cudnn_indices=True, matches_runners=True)
-_V0_6_18 = _V0_6_16._replace(
-    since="0.6.18",
-    members=frozenset((METADATA, RECORDS, GENERATION)),
-    keys=_V0_6_15.keys._replace(options_of=(*_DENSE, _CUTLASS)),
-)
-_V0_7_0 = _V0_6_18._replace(
-    since="0.7.0",
-    environment=_SEVEN,
-    keys=_V0_6_18.keys._replace(
-        options_of=(*_DENSE, _CUTLASS, _TRTLLM),
-        trtllm_gemm=_TRTLLM_GEMM,
-    ),
-    has_v2=True,
-)
+_V0_6_18 = _V0_6_16._replace(since="0.6.18", members=frozenset((METADATA, RECORDS, GENERATION)))
+_V0_7_0 = _V0_6_18._replace(since="0.7.0", environment=_SEVEN, has_v2=True)
 _V0_7_1 = _V0_7_0._replace(since="0.7.1", keeps_policies=True)
-_V0_7_2 = _V0_7_1._replace(
-    since="0.7.2",
-    keys=_V0_7_1.keys._replace(names_ranks=False),
-)
+_V0_7_2 = _V0_7_1._replace(since="0.7.2")  # whose keys no longer name ranks
 FLASHINFERS = (_V0_6_11, _V0_6_13, _V0_6_15, _V0_6_16, _V0_6_18, _V0_7_0, _V0_7_1, _V0_7_2)
 NEWEST = FLASHINFERS[-1]
 # The versions whose code was read. Every release of SGLang with a cache file pins one of them.
@@ -121,6 +85,13 @@ def flashinfer_of(version: str) -> FlashInfer:
         return NEWEST
     older = [row for row in FLASHINFERS if number(row.since) <= wanted]
     return older[-1] if older else FLASHINFERS[0]
+
+
+def other_keys_of(version: str) -> str | None:
+    """Return why no keys of this version are planned, or None if they are those of the newest."""
+    if flashinfer_of(version) is NEWEST:
+        return None
+    return f"FlashInfer {version} writes other keys than {NEWEST.since}, which a server that has it tells"
 
 
 def doubt_of(version: str) -> str | None:

@@ -15,7 +15,7 @@ from sgl_tune.keys.plan import Plan
 from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.pins.lock import write_lock
 from sgl_tune.processes.interruption import ending
-from sgl_tune.warm.devices import check_target, choose_devices, target_doubts
+from sgl_tune.warm.devices import check_target, choose_devices
 from sgl_tune.warm.plan_page import Answer, show_verdict
 from sgl_tune.warm.result import Warmed
 from sgl_tune.warm.result_page import show_warmed
@@ -29,8 +29,6 @@ def warm_all(plans: Sequence[Plan], wishes: Wishes, out: Output) -> NoReturn:
     for plan in plans:
         if plan.caches and not verdict_of(plan).obstacle:
             check_target(plan.deployment, devices, wishes.here)
-            for doubt in target_doubts(plan.deployment):
-                out.warn(f"{plan.deployment.name}: {doubt}")
     several = len(plans) > 1
     settings = Settings(devices, wishes.timeout, wishes.replace, wishes.is_proven)
     with ending(out.error):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from runtime.flashinfer.versions import KeyForm, flashinfer_of
 from runtime.server.backends import Calls
 from runtime.server.gpus import CPU
 from runtime.server.sizes import call_rules as rules
@@ -42,10 +41,6 @@ def calls_of(deployment: Deployment) -> Calls | None:
 
 def dtype_of(deployment: Deployment) -> Dtype:
     return Dtype(f"torch.{deployment.runtime.dtype}")
-
-
-def _form(deployment: Deployment) -> KeyForm:
-    return flashinfer_of(deployment.flashinfer_version).keys
 
 
 def _tunes_experts(deployment: Deployment) -> bool:
@@ -92,7 +87,7 @@ def _routing(deployment: Deployment, in_fp8_blocks: bool = False) -> Routing:
 
 def _called(deployment: Deployment, experts: Experts, stored: Stored) -> tuple[OpShape, ...]:
     alltoall = deployment.runtime.kernels.a2a == "flashinfer"
-    return ops.cutlass_moe(experts, _form(deployment), stored, FUSED_FINALIZE, alltoall)
+    return ops.cutlass_moe(experts, stored, alltoall)
 
 
 def _cutlass(deployment: Deployment) -> tuple[OpShape, ...]:
@@ -142,7 +137,6 @@ def _mxfp4(deployment: Deployment) -> tuple[OpShape, ...]:
     return _called(deployment, padded, stored) if major == 12 else ()
 
 
-FUSED_FINALIZE = False  # SGLang's value since 0.5.21
 _MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[OpShape, ...]]] = {
     ("cutlass", None): _cutlass,
     ("cutlass", "modelopt_fp8"): _cutlass_fp8,
@@ -155,14 +149,14 @@ _MOE_CALLS: dict[tuple[Calls | None, str | None], Callable[[Deployment], tuple[O
 
 
 def _of_linears(deployment: Deployment) -> Iterator[OpShape]:
-    server, form, output = deployment.server, _form(deployment), dtype_of(deployment)
+    server, output = deployment.server, dtype_of(deployment)
     if deployment.quantization == "modelopt_fp8" and server.gpu.major in (9, 10, 12):
-        yield from (ops.dense_fp8(k, n, output, form, seen) for k, n, seen in _linears(deployment))
+        yield from (ops.dense_fp8(k, n, output, seen) for k, n, seen in _linears(deployment))
     if deployment.model.mla is not None:
-        yield from _absorbed(deployment, form)
+        yield from _absorbed(deployment)
     if fp4_is_tuned(deployment):
         gemm = server.runtime.kernels.fp4_gemm
-        yield from (ops.dense_fp4(k, n, gemm, output, form, seen) for k, n, seen in _linears(deployment))
+        yield from (ops.dense_fp4(k, n, gemm, output, seen) for k, n, seen in _linears(deployment))
 
 
 def fp4_is_tuned(deployment: Deployment) -> bool:
@@ -170,7 +164,7 @@ def fp4_is_tuned(deployment: Deployment) -> bool:
     return in_fp4 and deployment.runtime.kernels.fp4_gemm in ops.FP4_RUNNERS
 
 
-def _absorbed(deployment: Deployment, form: KeyForm) -> Iterator[OpShape]:
+def _absorbed(deployment: Deployment) -> Iterator[OpShape]:
     """Yield MLA's products per head, of queries into latents and out of them, if the checkpoint has them
     in fp8 with one scale. Blocks of 128 are converted to plain weights."""
     model, mla = deployment.model, deployment.model.mla
@@ -179,7 +173,7 @@ def _absorbed(deployment: Deployment, form: KeyForm) -> Iterator[OpShape]:
         return
     heads = model.main_attention.num_heads // deployment.parallel.attn_tp
     for k, n in ((mla.qk_nope_head_dim, mla.kv_lora_rank), (mla.kv_lora_rank, mla.v_head_dim)):
-        yield ops.dense_fp8(k, n, BF16, form, "own", heads)
+        yield ops.dense_fp8(k, n, BF16, "own", heads)
 
 
 def _linears(deployment: Deployment) -> tuple[tuple[int, int, Seen], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runtime.flashinfer.versions import KeyForm, flashinfer_of
+from runtime.flashinfer.versions import other_keys_of
 from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets
 from runtime.server.sizes.batches import batch_rows
 from sgl_tune.cache.asked import ExpectedEntry, TunedOp
@@ -18,12 +18,13 @@ _LARGEST_OF_CHUNKS = 8192
 
 
 def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
-    """Return the tuned ops; none if the server tunes nothing, or if its calls are not known."""
-    form = flashinfer_of(deployment.flashinfer_version).keys
+    """Return the tuned ops; none if the server tunes nothing, or if its calls or keys are not known."""
+    if other_keys_of(deployment.flashinfer_version):
+        return ()
     merged: dict[tuple[str, str], TunedOp] = {}
     for shape in op_shapes(deployment):
         if shape.op not in skipped_ops(deployment):
-            op = _tuned_op(deployment, shape, form)
+            op = _tuned_op(deployment, shape)
             known = merged.get((op.op, op.runner))
             merged[op.op, op.runner] = op if known is None else _both(known, op)
     return tuple(merged.values())
@@ -49,12 +50,11 @@ def skipped_ops(deployment: Deployment) -> frozenset[str]:
     return frozenset(deployment.server.asked.flashinfer_autotune_skip_ops)
 
 
-def _tuned_op(deployment: Deployment, shape: OpShape, form: KeyForm) -> TunedOp:
+def _tuned_op(deployment: Deployment, shape: OpShape) -> TunedOp:
     buckets, tuned = _buckets(deployment, shape)
     entries = tuple(
-        ExpectedEntry(key, bucket, "tuning" if bucket in tuned else "serving")
+        ExpectedEntry(shape.key(bucket), bucket, "tuning" if bucket in tuned else "serving")
         for bucket in buckets
-        for key in shape.keys(bucket, form)
     )
     return TunedOp(shape.op, shape.runner, shape.policy, entries)
 

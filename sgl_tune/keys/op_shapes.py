@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.flashinfer.versions import COLD, HOT, KeyForm, Policy
+from runtime.flashinfer.versions import COLD, HOT, Policy
 from runtime.server.sizes.batches import Seen
 from runtime.server.sizes.call_rules import Routing
 
@@ -18,10 +18,10 @@ Profile = tuple[Shape, ...]
 ABSENT: Shape = (0,)
 SWIGLU, RELU2 = 3, 6
 MOE_RUNNER, DENSE_OPS = "MoERunner", ("fp8_gemm", "fp4_gemm")
-_TRTLLM = "flashinfer::trtllm_"
 # The class of a compiled kernel module, as FlashInfer writes it into trtllm keys.
 _MODULE = "Module"
 _BFLOAT16, _E4M3, _MX_E4M3, _E2M1, _MX_E2M1 = 1052672, 1050629, 17827853, 17826818, 17826828
+_TRTLLM_GEMM = (False, _E2M1, _BFLOAT16)  # scales in tiles of 128 rows; what goes in and out
 _NO_FP8, _DEEPSEEK_FP8 = 0, 1
 _MAJOR_K, _BLOCK_MAJOR_K = 0, 2
 # The runners of mm_fp4's backends, by SGLang's names.
@@ -48,25 +48,17 @@ E4M3, BF16 = Dtype("torch.float8_e4m3fn"), Dtype("torch.bfloat16")
 
 @dataclass(frozen=True, slots=True)
 class OpShape:
-    """One op of one deployment. `extras`: one member per rank if the version's keys name ranks, else one."""
+    """One op of one deployment, with the call's options (`extras`)."""
 
     op: str
     policy: Policy
     profile: Callable[[int], Profile]
-    extras: tuple[tuple[Any, ...], ...]
+    extras: tuple[Any, ...]
     runner: str = MOE_RUNNER
     seen: Seen = "gathered"
 
-    def keys(self, bucket: int, form: KeyForm) -> tuple[str, ...]:
-        profile = self.profile(bucket)
-        if self.op.startswith(_TRTLLM) and not form.lora_rows:
-            profile = (*profile[:-2], profile[-1])
-        head = (self.op, self.runner, profile)
-        if not form.has_extras:
-            return (str(head),)
-        if not self.op.startswith(form.options_of):
-            return (str((*head, ())),)
-        return tuple(str((*head, extras)) for extras in self.extras)
+    def key(self, bucket: int) -> str:
+        return str((self.op, self.runner, self.profile(bucket), self.extras))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +99,7 @@ class Stored:
     weight_groups: bool = False
 
 
-def cutlass_moe(
-    experts: Experts, form: KeyForm, stored: Stored, fused_finalize: bool, alltoall: bool
-) -> tuple[OpShape, ...]:
+def cutlass_moe(experts: Experts, stored: Stored, alltoall: bool) -> tuple[OpShape, ...]:
     """Return the ops of `cutlass_fused_moe`, which tunes its two GEMMs as two ops with the same inputs."""
     e, h, i = experts.local, experts.hidden, experts.intermediate
     first, second = ((e, experts.first_rows), (e, h)) if stored.biases else (ABSENT, ABSENT)
@@ -119,18 +109,10 @@ def cutlass_moe(
         return ((tokens, h // stored.rows_packed), up, first, down, second)
 
     formats = (False, stored.weight_groups, stored.mxfp8_rows, False, False)
-    options = (alltoall, *formats, True, experts.activation, False, fused_finalize)
+    options = (alltoall, *formats, True, experts.activation, False, False)
     dtypes = (stored.rows, stored.weight, stored.output, experts.top_k)
-    extras = tuple((*dtypes, *sizes, *options) for sizes in _sizes(experts, form))
+    extras = (*dtypes, experts.tp, experts.ep, 1, *options)
     return tuple(OpShape(f"trtllm::fused_moe::{gemm}", HOT, profile, extras) for gemm in ("gemm1", "gemm2"))
-
-
-def _sizes(experts: Experts, form: KeyForm) -> list[tuple[int, ...]]:
-    """Return tp, ep and cluster sizes, each followed by the rank if the version names ranks."""
-    if not form.names_ranks:
-        return [(experts.tp, experts.ep, 1)]
-    ranks = [(tp, ep) for tp in range(experts.tp) for ep in range(experts.ep)]
-    return [(experts.tp, tp, experts.ep, ep, 1, 0) for tp, ep in ranks]
 
 
 def trtllm_fp8_block_moe(experts: Experts, routing: Routing) -> OpShape:
@@ -188,37 +170,37 @@ def _trtllm_extras(
     fp8: int = _NO_FP8,
     shuffled: bool = False,
     layout: int = _MAJOR_K,
-) -> tuple[tuple[Any, ...], ...]:
+) -> tuple[Any, ...]:
     sizes = (experts.hidden, experts.hidden, experts.intermediate)
     counts = (experts.top_k, experts.local, experts.total, 0)
     formats = (activation, weight, fp8)
-    return ((_MODULE, *counts, *formats, *sizes, experts.activation, shuffled, layout, False, False),)
+    return (_MODULE, *counts, *formats, *sizes, experts.activation, shuffled, layout, False, False)
 
 
-def dense_fp8(k: int, n: int, output: Dtype, form: KeyForm, seen: Seen, products: int = 1) -> OpShape:
+def dense_fp8(k: int, n: int, output: Dtype, seen: Seen, products: int = 1) -> OpShape:
     """Return `bmm_fp8`'s op: one product of a linear layer quantized per tensor, or one per head."""
 
     def profile(tokens: int) -> Profile:
         sizes = ((products, tokens, k), (products, k, n))
-        return (*sizes, (1,), (1,), (products, -1, n), (form.workspace,))
+        return (*sizes, (1,), (1,), (products, -1, n), (-1,))
 
-    return OpShape("fp8_gemm", HOT, profile, ((E4M3, E4M3, output),), "CublasFp8GemmRunner", seen)
+    return OpShape("fp8_gemm", HOT, profile, (E4M3, E4M3, output), "CublasFp8GemmRunner", seen)
 
 
-def dense_fp4(k: int, n: int, backend: str, output: Dtype, form: KeyForm, seen: Seen) -> OpShape:
+def dense_fp4(k: int, n: int, backend: str, output: Dtype, seen: Seen) -> OpShape:
     """Return `mm_fp4`'s op: two values per byte, weights as padded columns, a scale per 16 values, and one
     for all."""
     aligned_n, aligned_k = (_SCALE_ROWS, 64) if backend == "flashinfer_trtllm" else (32, 32)
     rows, columns = round_up(n, aligned_n), round_up(k, aligned_k)
     groups = round_up(columns // _FP4_GROUP, _SCALE_COLUMNS)
     weight = ((columns // 2, rows), (-1, groups), (groups, round_up(n, _SCALE_ROWS)))
-    rest = ((), ABSENT, (-1, rows), ABSENT, ABSENT, (form.workspace,))
+    rest = ((), ABSENT, (-1, rows), ABSENT, ABSENT, (-1,))
 
     def profile(tokens: int) -> Profile:
         return ((tokens, columns // 2), *weight, *rest)
 
-    options = {"flashinfer_trtllm": form.trtllm_gemm, "flashinfer_cudnn": (output, _FP4_GROUP, True, True)}
-    return OpShape("fp4_gemm", COLD, profile, (options.get(backend, ()),), FP4_RUNNERS[backend], seen)
+    options = {"flashinfer_trtllm": _TRTLLM_GEMM, "flashinfer_cudnn": (output, _FP4_GROUP, True, True)}
+    return OpShape("fp4_gemm", COLD, profile, options.get(backend, ()), FP4_RUNNERS[backend], seen)
 
 
 def cpu_moe(experts: Experts, dtype: Dtype) -> tuple[OpShape, ...]:
@@ -229,9 +211,7 @@ def cpu_moe(experts: Experts, dtype: Dtype) -> tuple[OpShape, ...]:
         lambda t: ((t, k, i), (t, k), (e, h, i)),
     )
     return tuple(
-        OpShape(
-            f"sgl_tune::cpu_grouped_gemm{number}", HOT, profile, ((dtype, experts.total),), "CpuGroupedGemm"
-        )
+        OpShape(f"sgl_tune::cpu_grouped_gemm{number}", HOT, profile, (dtype, experts.total), "CpuGroupedGemm")
         for number, profile in enumerate(gemms, start=1)
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from runtime.flashinfer.versions import doubt_of
+from runtime.flashinfer.versions import doubt_of, other_keys_of
 from runtime.server.gpus import CPU
 from sgl_tune.cache.asked import Gap, Verdict, told
 from sgl_tune.deployment.deployment import Deployment
@@ -49,6 +49,10 @@ def _why_nothing(plan: Plan) -> str:
 
 
 def _gaps(plan: Plan) -> Iterator[Gap]:
+    other = other_keys_of(plan.deployment.flashinfer_version)
+    if other:
+        yield Gap("entries of another FlashInfer", other)
+        return
     draft = plan.deployment.draft_deployment
     for deployment, whose in ((plan.deployment, "the"), (draft, "the draft's")):
         why = unknown_experts(deployment) if deployment else None

@@ -81,7 +81,7 @@ def check_entries(
 def _problems(key: str, value: Any, loaded: Loaded, reader: FlashInfer) -> Iterator[str]:
     asked = parse_key(key)
     choice = loaded.entries.get(key)
-    if asked is None or asked.has_extras != reader.keys.has_extras:
+    if asked is None or asked.has_extras != reader.has_extras:
         yield "key-unreadable"
     elif choice is None:
         yield "cudnn-index"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runtime.flashinfer.versions import doubt_of, flashinfer_of
 from runtime.server.gpus import CPU
 from sgl_tune.deployment.versions import Gpu, installed_version, require_flashinfer
 from sgl_tune.errors import UsageError, WorkFailed
@@ -48,29 +46,9 @@ def check_importable() -> None:
         ) from error
 
 
-def target_doubts(deployment: Deployment) -> Iterator[str]:
-    """Yield what the installed FlashInfer cannot do, or what is not known about it."""
-    version = deployment.flashinfer_version
-    unread = doubt_of(version)
-    if unread:
-        yield unread
-    if not flashinfer_of(version).has_v2:
-        yield (
-            f"SGLang {deployment.sglang_version} tunes with autotune_v2, which FlashInfer {version} has not: "
-            "no such server starts, and this cache is under its key"
-        )
-
-
 def check_target(deployment: Deployment, devices: Devices, here: tuple[Gpu, ...]) -> None:
     """Refuse to tune with another FlashInfer or GPU than the one that will read the cache."""
-    installed = deployment.flashinfer_version
-    require_flashinfer(installed)
-    skipped = deployment.server.asked.flashinfer_autotune_skip_ops
-    if skipped and not flashinfer_of(installed).skips_ops:
-        raise UsageError(
-            f"--flashinfer-autotune-skip-ops {' '.join(skipped)}: FlashInfer {installed} cannot skip ops",
-            "leave it out, or tune with FlashInfer 0.6.13 or later",
-        )
+    require_flashinfer(deployment.flashinfer_version)
     arch = CPU.arch if devices.kind == "cpu" else here[devices.gpus[0]].arch
     if arch != deployment.arch:
         raise UsageError(

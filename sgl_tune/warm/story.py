@@ -12,7 +12,7 @@ from typing import Any
 import sgl_tune
 from sgl_tune.cache.asked import CachePlan
 from sgl_tune.cache.manifest import Manifest
-from sgl_tune.cache.record import parse_key, read_cache_file
+from sgl_tune.cache.record import read_cache_file
 from sgl_tune.cache.remove import forget
 from sgl_tune.cache.store import Written, write_group
 from sgl_tune.cache.transaction import locked
@@ -55,7 +55,6 @@ class Story:
     out: Output
     private: Scratch
     members: Callable[[Any], Mapping[str, Any]]
-    completed: Callable[[dict[str, Any], Any], dict[str, Any]] = lambda entries, _: entries
     memory_ran_out: bool = False
     stages: dict[str, float] = field(default_factory=dict)
 
@@ -155,8 +154,7 @@ class Story:
         return written
 
     def _written(self, number: int, cache: CachePlan, told: CacheReport, report: Report) -> Written:
-        found = dict(read_cache_file(tuned_path(self.job.folder, number)).entries)
-        entries = self.completed(found, cache)
+        entries = read_cache_file(tuned_path(self.job.folder, number)).entries
         missing = [key for op in cache.ops for key in op.keys if key not in entries]
         if missing and not told.failed:
             raise WorkFailed(f"the search ended without {len(missing)} keys of the plan, as {missing[0]}")
@@ -198,23 +196,7 @@ def warm_deployment(plan: Plan, settings: Settings, out: Output) -> Warmed:
 
     with scratch() as private:
         job = make_job(plan, private.folder, devices.kind, devices.gpus, settings.replacing)
-        return Story(plan, job, settings, out, private, members, _for_every_rank).run()
-
-
-def _for_every_rank(entries: dict[str, Any], cache: CachePlan) -> dict[str, Any]:
-    """Return the entries for all ranks of a group. Some FlashInfer versions write the rank into keys, and
-    the ranks read one content. A planned key takes the value of the key that differs only in the rank."""
-    by_shape: dict[Any, Any] = {}
-    for key, value in entries.items():
-        parts = parse_key(key)
-        if parts:
-            by_shape[parts.op, parts.runner, parts.profile] = value
-    for op in cache.ops:
-        for key in op.keys:
-            parts = parse_key(key)
-            if key not in entries and parts and (parts.op, parts.runner, parts.profile) in by_shape:
-                entries[key] = by_shape[parts.op, parts.runner, parts.profile]
-    return entries
+        return Story(plan, job, settings, out, private, members).run()
 
 
 def warm_records(plan: RecordedPlan, settings: Settings, out: Output) -> Warmed:

@@ -203,21 +203,8 @@ def test_buckets_of_trtllm_follow_the_gathered_rows() -> None:
     assert unset.buckets[-1] == 32768 and unset.serving_only == ()
 
 
-def test_keys_have_the_form_of_the_flashinfer_version() -> None:
-    shapes = "((1, 2048), (128, 384, 2048), (0,), (128, 2048, 192), (0,))"
-    head = f"('trtllm::fused_moe::gemm1', 'MoERunner', {shapes}"
-    assert _ops(**CUTLASS, tp=4, flashinfer_version="0.6.12")[0].keys[0] == f"{head})"
-    assert _ops(**CUTLASS, tp=4, flashinfer_version="0.6.14")[0].keys[0] == f"{head}, ())"
-
-
-@pytest.mark.parametrize("flashinfer", ["0.6.18", "0.7.1"])
-def test_rank_numbers_in_keys_are_covered_for_every_rank(flashinfer: str) -> None:
-    one = [key for key in _ops(**CUTLASS, tp=4, flashinfer_version=flashinfer)[0].keys if "((1, 2048)" in key]
-    assert [key.split("torch.bfloat16, 8, ")[1][:15] for key in one] == [
-        f"4, {rank}, 1, 0, 1, " for rank in range(4)
-    ]
-    spread = _ops(**CUTLASS, tp=8, ep=8, flashinfer_version=flashinfer)[0].keys
-    assert len(spread) == 8 * len(_ops(**CUTLASS, tp=8, ep=8)[0].keys) == len(set(spread))
+def test_no_keys_are_planned_of_a_flashinfer_that_writes_others() -> None:
+    assert [_ops(**CUTLASS, flashinfer_version=version) for version in ("0.6.14", "0.7.1")] == [(), ()]
 
 
 def test_keys_are_what_the_parser_of_cache_files_reads(tmp_path: Path) -> None:
@@ -227,8 +214,6 @@ def test_keys_are_what_the_parser_of_cache_files_reads(tmp_path: Path) -> None:
         *_ops(model_path="gpt-oss-20b", arch="sm100"),
         *_ops(model_path=_in_modelopt(tmp_path, "Llama-3.1-8B", "FP8")),
         *_ops(model_path="demo-moe", arch="cpu"),
-        *_ops(**CUTLASS, flashinfer_version="0.6.12"),
-        *_ops(**CUTLASS, flashinfer_version="0.6.14"),
     ]
     for op in everything:
         for entry in op.entries:

@@ -67,5 +67,5 @@ def test_the_hot_ops_are_looked_up_as_their_entries_without_a_policy(config: Tun
 
 def test_the_installed_version_compares_policies_and_writes_extras() -> None:
     here = flashinfer_of(flashinfer.__version__)
-    assert here.keys.has_extras and here.keeps_policies
+    assert here.has_extras and here.keeps_policies
     assert "extras" in inspect.signature(AutoTuner._get_cache_key).parameters

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from runtime.autotune.installed import VERSION, WAYS
+from runtime.flashinfer.versions import other_keys_of
 from runtime.moe import flashinfer_cutlass, flashinfer_trtllm
 from runtime.start.rehearsal import Rehearsal
-from sgl_tune.cache.record import parse_key
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.resolve import resolve_deployment
@@ -23,6 +23,9 @@ from sgl_tune.keys.plan import make_plan
 from sgl_tune.warm.job import make_job
 from tests.sgl_tune.modelopt import as_checkpoint
 from tests.stock.kernel_stubs import AskingTuner, asking_tuner, install_cutlass_module, install_trtllm_module
+
+if other_keys_of(VERSION):
+    pytest.skip("the core plans the newest FlashInfer's keys", allow_module_level=True)
 
 
 class _Meta:
@@ -74,17 +77,7 @@ def _assert_asks_what_is_planned(deployment: Deployment, tuner: AskingTuner) -> 
         for entry in op.entries
         if entry.bucket >= deployment.parallel.attn_dp and op.op not in ("fp8_gemm", "fp4_gemm")
     }
-    if WAYS.keys.names_ranks:  # the plan has those of all ranks, this is the first
-        assert {_without_ranks(key) for key in planned} == {_without_ranks(key) for key in tuner.asked}
-        assert tuner.asked.items() <= planned.items()
-    else:
-        assert tuner.asked == planned
-
-
-def _without_ranks(key: str) -> tuple[object, ...]:
-    parts = parse_key(key)
-    assert parts is not None
-    return parts.op, parts.profile
+    assert tuner.asked == planned
 
 
 @pytest.mark.parametrize("flags", CUTLASS)

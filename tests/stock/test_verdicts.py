@@ -23,7 +23,7 @@ from tests.stock.loader_differential import TARGET, pinned_environment, stock_lo
 from tests.stock.mutations import BUCKETS, MORE, mutated_files
 
 ROW = flashinfer_of(TARGET["flashinfer_version"])
-LEFT_OUT = "" if ROW.keys.has_extras else moe_key(1)[moe_key(1).index(", (torch.") : -1]  # of each key
+LEFT_OUT = "" if ROW.has_extras else moe_key(1)[moe_key(1).index(", (torch.") : -1]  # of each key
 KEYS = [key.replace(LEFT_OUT, "") for key in moe_entries(BUCKETS)]
 FIELDS: dict[str, Any] = {key: fields_of(key) for key in KEYS}
 VERDICTS = {"hit", "partial", "ignored", "crash"} | ({"replaced"} if ROW.tells_unknown else set())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runtime.flashinfer.versions import GENERATION, READ, doubt_of, flashinfer_of, number
+from runtime.flashinfer.versions import GENERATION, READ, doubt_of, flashinfer_of
 from runtime.sglang.releases import NEWEST
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, next_save
 from sgl_tune.cache.record import serialise
@@ -65,20 +65,6 @@ def test_the_flashinfer_that_the_newest_release_pins_was_read_and_recorded() -> 
 )
 def test_a_version_takes_the_nearest_older_row(version: str, since: str) -> None:
     assert flashinfer_of(version).since == since
-
-
-@pytest.mark.parametrize(
-    ("op", "since"),
-    [
-        *((op, "0.6.13") for op in ("fp8_gemm", "fp4_gemm", "mxfp8_gemm", "CuteDslMoEWrapper::run")),
-        ("trtllm::fused_moe::gemm1", "0.6.18"),
-        ("flashinfer::trtllm_fp4_block_scale_moe", "0.7.0"),
-        ("flashinfer::other", None),
-    ],
-)
-def test_an_ops_key_has_options_from_its_version_on(op: str, since: str | None) -> None:
-    filling = [version for version in READ if op.startswith(flashinfer_of(version).keys.options_of)]
-    assert filling == [version for version in READ if since and number(version) >= number(since)]
 
 
 @pytest.mark.parametrize("version", ["0.6.10", "0.6.19", "0.8.0"])
@@ -143,7 +129,7 @@ def test_a_file_in_a_versions_folder_is_judged_by_that_version(tmp_path: Path) -
         root = tmp_path / version
         raw = _old(GENERATION, {}, version)
         row = flashinfer_of(version)
-        entries = {OLD_KEY if not row.keys.has_extras else moe_key(1): ["MoERunner", 3]}
+        entries = {OLD_KEY if not row.has_extras else moe_key(1): ["MoERunner", 3]}
         write_ranks(
             cache_folder(root, version), rank_names(), json.dumps({**json.loads(raw), **entries}).encode()
         )
@@ -166,7 +152,7 @@ def test_another_runner_in_a_value_gets_the_tactic_before_0_6_16(tmp_path: Path)
 
 def test_a_runner_that_no_set_can_hold_kills_a_lookup_before_0_6_16(tmp_path: Path) -> None:
     for version in ("0.6.12", "0.6.15.post1"):
-        key = moe_key(1) if flashinfer_of(version).keys.has_extras else OLD_KEY
+        key = moe_key(1) if flashinfer_of(version).has_extras else OLD_KEY
         raw = serialise(target_of(version), {key: [["MoERunner"], 3]}, writer=flashinfer_of(version))
         write_ranks(cache_folder(tmp_path / version, version), rank_names(), raw)
         report = verify_all(tmp_path / version, Target(target_of(version), "x", version))
