@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 42_876
+MOST_LINES_OF_ALL_TESTS = 42_769
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -28,12 +28,12 @@ MOST_LINES = {
     "moe_configs": 850, "config_files": 374, "config_tuning": 576, "pins": 170, "forward": 907, "ghost":
     6592, "graphs": 393, "layers": 2197, "models": 1316, "decoder": 1239, "moe": 1160, "record": 800,
     "server": 2800, "sglang": 2764, "simulate": 842, "start": 580, "__main__": 10, "asking": 696,
-    "cache": 3194, "cli": 1250, "commands": 3379, "compile": 1125,
+    "cache": 3205, "cli": 1250, "commands": 3379, "compile": 1125,
     "deployment": 2499, "errors": 50, "explain": 549, "export":
     429, "fleet": 1590, "keys": 849, "locks": 20, "log_lines": 200, "markdown": 57,
     "memory": 3378, "processes": 700,
-    "reading": 106, "recorded": 585, "server_log": 1733, "servers": 1260, "ship": 5243,
-    "start_report": 1297, "stores": 2647, "units": 80, "verify": 2974, "warm": 2024, "web_page": 38,
+    "reading": 106, "recorded": 585, "server_log": 1733, "servers": 1254, "ship": 5243,
+    "start_report": 1297, "stores": 2647, "units": 80, "verify": 2954, "warm": 2024, "web_page": 38,
     "writing": 125,
 }  # fmt: skip
 

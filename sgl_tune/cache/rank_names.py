@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -54,6 +54,12 @@ class VllmRank(NamedTuple):
     @property
     def filename(self) -> str:
         return f"autotune_configs_dp{self.dp}_rank{self.rank}.json"
+
+
+def width_of(shared: Mapping[int, int]) -> int | None:
+    """Return how many neighbouring ranks share a DP rank, by the DP rank of each; None if it is not clear."""
+    widths = range(1, max(shared, default=0) + 2)
+    return next((w for w in widths if all(rank // w == dp for rank, dp in shared.items())), None)
 
 
 def names_text(names: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from runtime.sglang.releases import NEWEST
 from sgl_tune.servers.home import added_servers
-from sgl_tune.servers.installed import Unclear, cuda_of, fingerprint_of, is_whole, packages_in
+from sgl_tune.servers.installed import Unclear, cuda_of, fingerprint_of, is_whole, packages_in, version_here
 from sgl_tune.servers.interpreter import NotPython, interpreter_at
 
 USUAL_GB = 7.5  # on disk, for a current release; `server add` prints the exact size
@@ -74,19 +74,10 @@ def adding(release: str | None) -> str:
     there = (one.release for one in added_servers() if one.unusable is None)
     if added := next((one for one in there if release in (None, one)), None):
         return f"SGLang {added} is added here and answers that: name it with --server {added}"
-    if (here := _sglang_here()) and release in (None, here):
+    if (here := version_here("sglang")) and release in (None, here):
         return f"SGLang {here} is installed here and answers that: leave out --server"
     command = f"sgl-tune server add {release or NEWEST.version}"
     return f"`{command}` ({USUAL_GB} GB on disk) or run this where SGLang is installed"
-
-
-def _sglang_here() -> str | None:
-    from importlib import metadata
-
-    try:
-        return metadata.version("sglang")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def server_at(path: Path, found: Found = "--server") -> Server | NoServer:

@@ -11,7 +11,7 @@ from typing import Any
 from runtime.record.parts import Inexact
 from runtime.record.record import Record
 from sgl_tune.cache.layouts.cache import Cache
-from sgl_tune.cache.layouts.find import find_caches
+from sgl_tune.cache.layouts.find import caches_open
 from sgl_tune.errors import CheckFailed
 from sgl_tune.recorded.asked import Asked
 from sgl_tune.recorded.caches import Reading, RecordedCache, files_of, readings_of
@@ -116,8 +116,8 @@ def served(asked: Asked, target: Target) -> Served:
     checked = []
     for cache in plan.all_caches:
         expected = expected_of_record(cache)
-        there = _caches_in(root / cache.folder, root)
-        checked.append(check(there or expected.empty_cache(root), plan.sglang, True, [expected]))
+        there = caches_open(root / cache.folder, root) or [expected.empty_cache(root)]
+        checked.append(check(there[0], plan.sglang, True, [expected]))
     kernels = compiles(
         plan.records, root, asked.question.gpu.arch, {**os.environ, **asked.question.environment}
     )
@@ -129,17 +129,8 @@ def _caches(root: Path, records: Sequence[Record]) -> Iterator[Cache]:
     folders = {
         PurePosixPath(name).parent for is_draft in (False, True) for name in files_of(records, is_draft)
     }
-    found = (_caches_in(root / folder, root) for folder in sorted(folders))
-    yield from (cache for cache in found if cache is not None)
-
-
-def _caches_in(folder: Path, root: Path) -> Cache | None:
-    found = find_caches(folder, _no_matter, root) if folder.is_dir() else []
-    return found[0] if found else None
-
-
-def _no_matter(error: OSError) -> None:
-    """Ignore the error: a folder that cannot be opened holds no file that a server reads."""
+    for folder in sorted(folders):
+        yield from caches_open(root / folder, root)[:1]
 
 
 def expected_of_record(cache: RecordedCache) -> Expected:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from sgl_tune.cache.layouts.cache import Cache
-from sgl_tune.cache.layouts.find import find_caches
+from sgl_tune.cache.layouts.find import caches_open, find_caches
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.deployment.deployment import deployment_from_json
 from sgl_tune.deployment.options import ServerFlags
@@ -113,20 +112,15 @@ def _of_deployments(
             folder = cache_dir / expected.folder
             found = find_caches(folder, on_error, cache_dir) if folder.is_dir() else []
             yield found[0] if found else expected.empty_cache(cache_dir), expected
-            for cache in _caches_in(cache_dir):
+            for cache in caches_open(cache_dir):
                 if cache.layout == "sglang" and cache.key == expected.key and cache.path != folder:
                     yield cache, expected
-
-
-def _caches_in(cache_dir: Path) -> list[Cache]:
-    """Return the caches below a folder. A server cannot open what cannot be opened here."""
-    return find_caches(cache_dir, lambda error: None) if cache_dir.is_dir() else []
 
 
 def _near_keys(plans: Sequence[Plan], caches: Sequence[Cache] | None) -> Iterator[Finding]:
     """Yield a finding for each key that no cache has: the nearest cache, and what it was made for."""
     for plan in plans:
-        there = _caches_in(plan.deployment.cache_dir) if caches is None else caches
+        there = caches_open(plan.deployment.cache_dir) if caches is None else caches
         draft = plan.deployment.draft_deployment
         pairs = (("", plan.deployment, plan.target), ("the draft's ", draft, plan.draft))
         for whose, deployment, cache in pairs:

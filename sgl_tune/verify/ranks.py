@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from runtime.flashinfer.versions import METADATA
 from sgl_tune.cache.layouts.cache import Cache
-from sgl_tune.cache.rank_names import RankName
+from sgl_tune.cache.rank_names import RankName, width_of
 from sgl_tune.cache.record import RESERVED, CacheFile
 from sgl_tune.verify.entries import cut, entry_name, some
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, finding
@@ -146,8 +146,5 @@ def _dp_of(ranks: Sequence[RankName]) -> dict[int, int]:
     """Return the DP rank of each TP rank. With DP attention, neighbours share a DP rank, so that the rank
     of a missing file follows from the others."""
     known = {rank.tp: rank.dp for rank in ranks}
-    largest = max(known, default=0)
-    for width in range(1, largest + 2):
-        if all(tp // width == dp for tp, dp in known.items()):
-            return {tp: tp // width for tp in range(largest + 1)}
-    return known
+    width = width_of(known)
+    return {tp: tp // width for tp in range(max(known, default=0) + 1)} if width else known

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runtime.flashinfer.versions import FlashInfer
 from sgl_tune.cache.loader import Save, next_save
-from sgl_tune.cache.rank_names import VllmRank, names_text
+from sgl_tune.cache.rank_names import VllmRank, names_text, width_of
 from sgl_tune.cache.record import BrokenCacheFile
 from sgl_tune.cache.scan import vllm_fingerprint
 from sgl_tune.units import count
@@ -82,7 +82,5 @@ def _holes(ranks: Sequence[VllmRank]) -> Iterator[str]:
     largest = max(known)
     if largest >= LARGEST_GROUP:
         return
-    widths = range(1, largest + 2)
-    width = next((w for w in widths if all(rank // w == dp for rank, dp in known.items())), None)
-    if width is not None:
+    if width := width_of(known):
         yield from (VllmRank(rank // width, rank).filename for rank in range(largest) if rank not in known)

@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from tests.sgl_tune.running import ROOT
+from tests.sgl_tune.running import ROOT, run_here
 
 SCHEMAS = ROOT / "docs" / "schemas"
 
@@ -21,6 +21,15 @@ def schema_faults(name: str, data: Any) -> list[str]:
         schema = {"$defs": schema["$defs"], "anyOf": schema["anyOf"]}
     found = Draft202012Validator(_closed(schema)).iter_errors(data)
     return [f"{fault.json_path}: {fault.message[:300]}" for fault in found]
+
+
+def told(*words: object, code: int | None = 0) -> Any:
+    """What a command prints as JSON, by its schema. `code`: of its exit; None: good or bad."""
+    ran = run_here(*words, "--format", "json")
+    assert ran.code in ((0, 1) if code is None else (code,)), ran.err
+    printed = json.loads(ran.out)
+    assert schema_faults(str(words[0]), printed) == []
+    return printed
 
 
 def _closed(schema: Any) -> Any:

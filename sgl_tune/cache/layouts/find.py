@@ -46,6 +46,11 @@ def find_caches(
     return caches or _loose(root, named, on_error if layouts else lambda error: None)
 
 
+def caches_open(root: Path, named: Path | None = None) -> list[Cache]:
+    """Return the caches there. A server cannot open what cannot be opened here."""
+    return find_caches(root, lambda error: None, named) if root.is_dir() else []
+
+
 class _Walk(NamedTuple):
     named: Path
     skip: frozenset[Path]

@@ -52,9 +52,9 @@ def codes(report: VerifyReport) -> set[str]:
     return {found.code for found in report.all_findings()}
 
 
-def managed_store(root: Path) -> Path:
-    """An empty one of FlashInfer 0.7.4's."""
-    manifest = {**target_of("0.7.4"), "cache_schema": "v2"}
+def managed_store(root: Path, environment: dict[str, str] | None = None) -> Path:
+    """An empty one, by default of FlashInfer 0.7.4's: the folder is the hash of the manifest."""
+    manifest = {**(environment or target_of("0.7.4")), "cache_schema": "v2"}
     canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     folder = root / "v2" / sha256(canonical.encode()).hexdigest()[:16]
     (folder / "entries").mkdir(parents=True)
@@ -62,9 +62,9 @@ def managed_store(root: Path) -> Path:
     return folder
 
 
-def add_entry(folder: Path, key: str, runner: str, tactic: Any = 1) -> Path:
+def add_entry(folder: Path, key: str, runner: str, tactic: Any = 1, **members: Any) -> Path:
     path = folder / "entries" / f"{sha256(key.encode()).hexdigest()[:24]}.json"
-    path.write_text(json.dumps({"key": key, "runner": runner, "tactic": tactic}))
+    path.write_text(json.dumps({"key": key, "runner": runner, "tactic": tactic, **members}))
     return path
 
 

@@ -45,7 +45,7 @@ def test_the_first_class_that_fits_decides(mode: int, user: User, may: bool, tmp
     assert user.may(status, 4) is may
 
 
-def test_a_file_closed_to_the_servers_user_is_a_crash(tmp_path: Path) -> None:
+def test_a_file_closed_to_the_servers_user_is_a_crash_and_one_open_to_all_a_hit(tmp_path: Path) -> None:
     folder = _make_open_tree(tmp_path)
     (path,) = write_ranks(folder, rank_names())
     path.chmod(0o600)
@@ -55,11 +55,6 @@ def test_a_file_closed_to_the_servers_user_is_a_crash(tmp_path: Path) -> None:
     assert found.code == "not-readable"
     assert "-rw-------" in found.message and "PermissionError" in found.message
     assert found.remedy == f"chmod -R a+rX {path.parent}"
-
-
-def test_a_file_open_to_all_is_a_hit_for_a_stranger(tmp_path: Path) -> None:
-    folder = _make_open_tree(tmp_path)
-    (path,) = write_ranks(folder, rank_names())
     path.chmod(0o644)
     assert verdicts(verify_all(tmp_path, user=STRANGER, sglang="0.5.17")) == ["hit"]
 

@@ -22,13 +22,10 @@ def _write(tmp_path: Path, content: Any) -> Path:
     return path
 
 
-def test_the_output_of_env_is_a_target(tmp_path: Path) -> None:
+def test_the_output_of_env_is_a_target_and_so_are_the_strings_of_a_version(tmp_path: Path) -> None:
     target = read_target(_write(tmp_path, {"metadata": TARGET, "arch": "sm90", "driver": "580.1", "x": 1}))
     assert (target.metadata, target.arch, target.driver) == (TARGET, "sm90", "580.1")
     assert target.flashinfer == "0.7.2"
-
-
-def test_the_strings_of_a_version_alone_are_a_target(tmp_path: Path) -> None:
     target = read_target(_write(tmp_path, TARGET))
     assert (target.metadata, target.arch, target.driver) == (TARGET, "sm90", None)
 

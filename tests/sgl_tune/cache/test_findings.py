@@ -47,23 +47,6 @@ def test_a_severity_may_be_lowered() -> None:
     assert finding("crash-elsewhere", "m", "r", Severity.WARNING).severity is Severity.WARNING
 
 
-def test_a_report_is_plain_json() -> None:
-    report = VerifyReport(
-        (FileReport(Path("/c/f.json"), Verdict.CRASH, (finding("not-json", "m", "r"),)),), ()
-    )
-    assert report.to_json() == {
-        "files": [
-            {
-                "store": "tactics",
-                "path": "/c/f.json",
-                "verdict": "crash",
-                "findings": [{"code": "not-json", "severity": "error", "message": "m", "remedy": "r"}],
-            }
-        ],
-        "findings": [],
-    }
-
-
 def test_a_finding_of_a_cache_says_where_apart_from_what() -> None:
     found = finding("old-runs", "2 results in runs/", "prune", where=Path("/c/key"))
     assert found.to_json()["where"] == "/c/key" and found.to_json()["message"] == "2 results in runs/"

@@ -52,12 +52,6 @@ def test_the_entry_that_kills_the_loader_is_named() -> None:
     assert isinstance(outcome, Raised) and outcome.key == "bad"
 
 
-def test_the_environment_gate_comes_before_the_entries() -> None:
-    raw = serialise({**TARGET, "gpu": "NVIDIA B200"}, {"bad": 7})
-    assert isinstance(load(raw, TARGET, NEWEST), Ignored)
-    assert isinstance(load(raw, {**TARGET, "gpu": "NVIDIA B200"}, NEWEST), Raised)
-
-
 @pytest.mark.parametrize(
     ("saved", "hard", "soft"),
     [

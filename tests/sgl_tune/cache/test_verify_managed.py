@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sgl_tune.verify.environment import Target
-from tests.sgl_tune.cache.caches import HERE, codes, verdicts, verify_all
+from tests.sgl_tune.cache.caches import HERE, add_entry, codes, managed_store, verdicts, verify_all
 from tests.sgl_tune.cache.corpus import COLD, HOT, TARGET, moe_key
 
 UNKNOWN = Target(None, "nobody")
 SILENT = HERE._replace(metadata={**TARGET, "cuda_version": "unknown"})
 
 
-def _make_store(root: Path, manifest: dict[str, str] | None = None) -> Path:
-    """As FlashInfer lays it out: the folder is the hash of the manifest."""
-    manifest = {**(TARGET if manifest is None else manifest), "cache_schema": "v2"}
-    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    folder = root / "v2" / sha256(canonical.encode()).hexdigest()[:16]
-    (folder / "entries").mkdir(parents=True)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return folder
-
-
-def _add(folder: Path, key: str = moe_key(1), name: str | None = None, **members: Any) -> Path:
-    entry = {"key": key, "runner": "MoERunner", "tactic": 3, "profiling_policy": HOT, **members}
-    path = folder / "entries" / f"{name or sha256(key.encode()).hexdigest()[:24]}.json"
-    path.write_text(json.dumps(entry))
-    return path
+def _add(folder: Path, key: str = moe_key(1), **members: Any) -> Path:
+    return add_entry(folder, key, **{"runner": "MoERunner", "profiling_policy": HOT, **members})
 
 
 @pytest.mark.parametrize(("target", "verdict"), [(HERE, "hit"), (UNKNOWN, "hit"), (SILENT, "unknown")])
 def test_a_store_of_this_environment_is_a_hit(target: Target, verdict: str, tmp_path: Path) -> None:
-    folder = _make_store(tmp_path)
+    folder = managed_store(tmp_path, TARGET)
     _add(folder)
     _add(folder, moe_key(2))
     report = verify_all(tmp_path, target)
@@ -44,14 +29,14 @@ def test_a_store_of_this_environment_is_a_hit(target: Target, verdict: str, tmp_
 
 
 def test_a_store_of_another_environment_is_never_opened(tmp_path: Path) -> None:
-    _add(_make_store(tmp_path, {**TARGET, "cudnn_version": "90000"}))
+    _add(managed_store(tmp_path, {**TARGET, "cudnn_version": "90000"}))
     report = verify_all(tmp_path)
     assert verdicts(report) == ["ignored"] and codes(report) == {"other-folder"}
     assert "cudnn_version: store 90000, server 91900" in report.findings[0].message
 
 
 def test_a_renamed_store_is_found_by_nobody(tmp_path: Path) -> None:
-    folder = _make_store(tmp_path)
+    folder = managed_store(tmp_path, TARGET)
     _add(folder)
     folder.rename(folder.with_name("0" * 16))
     report = verify_all(tmp_path, UNKNOWN)
@@ -64,7 +49,7 @@ def test_a_renamed_store_is_found_by_nobody(tmp_path: Path) -> None:
     [b"", b"[]", b"\xff", b'{"key": 3, "runner": "R", "tactic": 1}', b'{"runner": "R"}', b"[" * 100_000],
 )
 def test_a_broken_entry_is_a_miss_and_no_crash(raw: bytes, tmp_path: Path) -> None:
-    folder = _make_store(tmp_path)
+    folder = managed_store(tmp_path, TARGET)
     (folder / "entries" / "0.json").write_bytes(raw)
     report = verify_all(tmp_path)
     assert verdicts(report) == ["ignored"] and codes(report) == {"managed-entry-invalid"}
@@ -72,7 +57,8 @@ def test_a_broken_entry_is_a_miss_and_no_crash(raw: bytes, tmp_path: Path) -> No
 
 
 def test_an_entry_under_another_keys_name_is_a_miss(tmp_path: Path) -> None:
-    _add(_make_store(tmp_path), name="0" * 24)
+    entry = _add(managed_store(tmp_path, TARGET))
+    entry.rename(entry.with_name(f"{'0' * 24}.json"))
     assert codes(verify_all(tmp_path)) == {"managed-entry-invalid"}
 
 
@@ -86,13 +72,13 @@ def test_an_entry_under_another_keys_name_is_a_miss(tmp_path: Path) -> None:
     ],
 )
 def test_entries_are_judged_like_those_of_a_file(members: dict[str, Any], code: str, tmp_path: Path) -> None:
-    _add(_make_store(tmp_path), **members)
+    _add(managed_store(tmp_path, TARGET), **members)
     report = verify_all(tmp_path)
     assert verdicts(report) == ["partial"] and codes(report) == {code}
 
 
 def test_a_store_without_a_manifest_cannot_be_placed(tmp_path: Path) -> None:
-    folder = _make_store(tmp_path)
+    folder = managed_store(tmp_path, TARGET)
     _add(folder)
     (folder / "manifest.json").write_text("{")
     assert codes(verify_all(tmp_path)) == {"manifest-broken"}

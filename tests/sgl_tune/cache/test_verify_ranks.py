@@ -13,7 +13,7 @@ from sgl_tune.cache.asked import ExpectedEntry, TunedOp
 from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.record import serialise
 from sgl_tune.verify.expected import Checked, Expected
-from sgl_tune.verify.findings import Severity
+from sgl_tune.verify.findings import Severity, VerifyReport
 from sgl_tune.verify.verify import verify
 from tests.sgl_tune.cache.caches import (
     HERE,
@@ -39,6 +39,11 @@ def _make_expected(names: list[str], buckets: tuple[int, ...] = (), asked_by: st
     entries = tuple(ExpectedEntry(moe_key(b), b, asked_by) for b in buckets)  # type: ignore[arg-type]
     ops = (TunedOp("trtllm::fused_moe::gemm1", "MoERunner", HOT, entries),) if buckets else ()
     return Expected(FOLDER, KEY, (tuple(names),), ops)
+
+
+def _asked(root: Path, expected: Expected) -> VerifyReport:
+    (cache,) = find_caches(root)
+    return verify([Checked(cache, "0.5.23", expected)], HERE)
 
 
 def test_one_other_tactic_costs_the_whole_group(tmp_path: Path) -> None:
@@ -142,9 +147,7 @@ def test_a_second_nodes_files_start_at_its_first_rank(tmp_path: Path) -> None:
 def test_a_known_deployment_misses_ranks_that_no_hole_shows(tmp_path: Path) -> None:
     folder = cache_folder(tmp_path)
     write_ranks(folder, rank_names(tp=2))
-    (cache,) = find_caches(tmp_path)
-    checked = Checked(cache, "0.5.23", _make_expected(rank_names(tp=4)))
-    report = verify([checked], HERE)
+    report = _asked(tmp_path, _make_expected(rank_names(tp=4)))
     assert verdicts(report) == ["deleted", "deleted", "missing", "missing"]
     assert not report.ok()
 
@@ -159,8 +162,7 @@ def test_nothing_warmed_yet_is_missing_file_by_file(tmp_path: Path) -> None:
 
 def test_files_that_no_rank_reads_are_pointed_out(tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names(tp=4))
-    (cache,) = find_caches(tmp_path)
-    report = verify([Checked(cache, "0.5.23", _make_expected(rank_names(tp=2)))], HERE)
+    report = _asked(tmp_path, _make_expected(rank_names(tp=2)))
     assert codes(report) == {"rank-unexpected"}
     assert report.ok()
 
@@ -171,9 +173,7 @@ def test_files_that_no_rank_reads_are_pointed_out(tmp_path: Path) -> None:
 )
 def test_missing_buckets_of_a_deployment_are_named(asked_by: str, sentence: str, tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names())
-    (cache,) = find_caches(tmp_path)
-    expected = _make_expected(rank_names(), (1, 512, 8192), asked_by)
-    report = verify([Checked(cache, "0.5.23", expected)], HERE)
+    report = _asked(tmp_path, _make_expected(rank_names(), (1, 512, 8192), asked_by))
     assert verdicts(report) == ["partial"]
     (missing,) = [found for found in report.all_findings() if found.code == "keys-missing"]
     assert "gemm1 at 512" in missing.message and sentence in missing.message
@@ -182,24 +182,21 @@ def test_missing_buckets_of_a_deployment_are_named(asked_by: str, sentence: str,
 
 def test_a_file_with_nothing_that_is_asked_for_is_an_error(tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names())
-    (cache,) = find_caches(tmp_path)
-    report = verify([Checked(cache, "0.5.23", _make_expected(rank_names(), (3, 5)))], HERE)
+    report = _asked(tmp_path, _make_expected(rank_names(), (3, 5)))
     assert verdicts(report) == ["partial"] and not report.ok()
 
 
 def test_other_options_than_those_asked_for_are_named(tmp_path: Path) -> None:
     entries = {key.replace("False, False))", "False, True))"): value for key, value in moe_entries().items()}
     write_ranks(cache_folder(tmp_path), rank_names(), serialise(TARGET, entries))
-    (cache,) = find_caches(tmp_path)
-    report = verify([Checked(cache, "0.5.23", _make_expected(rank_names(), (1, 8192)))], HERE)
+    report = _asked(tmp_path, _make_expected(rank_names(), (1, 8192)))
     (options,) = [found for found in report.all_findings() if found.code == "other-options"]
     assert "2 entries of the right shapes, but option 17 of 17 is True, asked False" in options.message
 
 
 def test_a_covered_deployment_is_a_hit_and_its_superset_harmless(tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names())
-    (cache,) = find_caches(tmp_path)
-    report = verify([Checked(cache, "0.5.23", _make_expected(rank_names(), (1, 8192)))], HERE)
+    report = _asked(tmp_path, _make_expected(rank_names(), (1, 8192)))
     assert verdicts(report) == ["hit"]
     (unused,) = report.files[0].findings
     assert (unused.code, unused.severity) == ("unused-entries", Severity.INFO)
@@ -210,8 +207,7 @@ def test_an_entry_under_another_policy_does_not_cover(tmp_path: Path) -> None:
     entries = moe_entries()
     entries[moe_key(1)] = ["MoERunner", 1, ["l2_cache_policy", "cold"]]
     write_ranks(cache_folder(tmp_path), rank_names(), good(**entries))
-    (cache,) = find_caches(tmp_path)
-    report = verify([Checked(cache, "0.5.23", _make_expected(rank_names(), (1, 8192)))], HERE)
+    report = _asked(tmp_path, _make_expected(rank_names(), (1, 8192)))
     assert {"keys-missing", "policy-misses"} <= codes(report)
 
 

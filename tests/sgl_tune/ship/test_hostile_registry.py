@@ -329,25 +329,6 @@ def test_a_password_stays_with_its_registry(asks: str, tmp_path: Path) -> None:
         assert other.seen and not any("authorization" in asked.headers for asked in other.seen)
 
 
-def test_a_password_goes_to_whom_the_registry_names_and_that_is_said(tmp_path: Path) -> None:
-    with hostile(GET=lambda asked: answer(200, b'{"token": "abc"}')) as realm:
-        where = f'Bearer realm="http://127.0.0.1:{realm.port}/token",service="s",scope="repository:caches/glm:pull"'
-
-        def asking(asked: Asked) -> bytes:
-            if asked.headers.get("authorization") != "Bearer abc":
-                return answer(401, WWW_Authenticate=where)
-            return answer(200, Good().raw, Content_Type=IMAGE)
-
-        with hostile(GET_manifests_1=asking) as server:
-            log_in(server, tmp_path)
-            ran = pull(server, tmp_path)
-    assert ran.code == 0 and f"names 127.0.0.1:{realm.port} to look at passwords" in ran.err
-    assert [asked.headers["authorization"] for asked in realm.seen] == [
-        f"Basic {base64.b64encode(b'carol:secret').decode()}"
-    ]
-    assert "scope=repository" in realm.seen[0].path
-
-
 def test_tokens_are_fetched_anew_and_by_nobody_in_particular(tmp_path: Path) -> None:
     """Each token is fetched without a login, and is good for one answer."""
     given: list[str] = []

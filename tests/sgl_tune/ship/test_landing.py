@@ -19,6 +19,7 @@ from tests.sgl_tune.cache.caches import cache_folder, files_of, good, rank_names
 from tests.sgl_tune.cache.children import in_child
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_key
 from tests.sgl_tune.running import ROOT, run, run_here
+from tests.sgl_tune.schemas import told
 from tests.sgl_tune.stores import make
 
 NOBODY = 65534
@@ -33,9 +34,7 @@ def _pack(root: Path, to: Path, *more: object) -> Path:
 
 
 def _unpack(bundle: Path, to: Path, *more: object) -> Any:
-    ran = run_here("unpack", bundle, "--cache-dir", to, "--format", "json", *more)
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out)
+    return told("unpack", bundle, "--cache-dir", to, *more)
 
 
 def _tuned(root: Path, *buckets: int, **metadata: str) -> Path:

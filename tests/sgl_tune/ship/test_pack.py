@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import random
 import shutil
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from sgl_tune.ship.compression import compressed
 from sgl_tune.ship.members import Member, header, padded
 from tests.sgl_tune.cache.caches import cache_folder, rank_names, write_ranks
 from tests.sgl_tune.running import ROOT, run_here
+from tests.sgl_tune.schemas import told
 from tests.sgl_tune.stores import make
 
 EXAMPLES = ROOT / "cache-examples" / "cache"
@@ -25,10 +26,7 @@ TARGET = ROOT / "cache-examples" / "h200.env.json"
 QWEN = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass", "--gpu", "h200")
 
 
-def _pack(*arguments: object) -> Any:
-    ran = run_here("pack", "--format", "json", *arguments)
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out)
+_pack = partial(told, "pack")
 
 
 def _names(bundle: Path) -> list[str]:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.sgl_tune.cache.caches import files_of
 from tests.sgl_tune.running import ROOT, run, run_here
-from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.schemas import told
 from tests.sgl_tune.stores.make import LIBRARY, write
 
 CACHES = ROOT / "cache-examples" / "cache"
 TARGET = ROOT / "cache-examples" / "h200.env.json"
-
-
-def _json(*arguments: object) -> Any:
-    ran = run_here(*arguments, "--format", "json")
-    assert ran.code == 0, ran.err
-    printed = json.loads(ran.out)
-    assert schema_faults(str(arguments[0]), printed) == []
-    return printed
 
 
 @pytest.fixture
@@ -38,9 +28,9 @@ def test_what_is_unpacked_is_what_was_packed(root: Path, tmp_path: Path, suffix:
     if suffix.endswith("zst"):
         pytest.importorskip("zstandard")
     bundle = tmp_path / f"bundle.{suffix}"
-    packed = _json("pack", root, "-o", bundle)
+    packed = told("pack", root, "-o", bundle)
     assert packed["digest"] == f"sha256:{sha256(bundle.read_bytes()).hexdigest()}"
-    done = _json("unpack", bundle, "--cache-dir", tmp_path / "new", "--digest", packed["digest"])
+    done = told("unpack", bundle, "--cache-dir", tmp_path / "new", "--digest", packed["digest"])
     before, after = files_of(root), files_of(tmp_path / "new")
     rewritten = {row["path"] for row in done["rewritten"]}
     assert rewritten and all("__grp__" in path for path in rewritten)
@@ -56,7 +46,7 @@ def test_two_folders_users_umasks_and_days_give_the_same_bytes(root: Path, tmp_p
     for path in (tmp_path / "elsewhere").rglob("*"):
         os.utime(path, (10**9, 10**9))
     assert run_here("relocate", tmp_path / "elsewhere/copy").code == 0
-    digests = {_json("pack", root, "-o", tmp_path / "a.tar.gz")["digest"]}
+    digests = {told("pack", root, "-o", tmp_path / "a.tar.gz")["digest"]}
     before = os.umask(0o077)
     try:
         again = run(
@@ -70,8 +60,8 @@ def test_two_folders_users_umasks_and_days_give_the_same_bytes(root: Path, tmp_p
 
 def test_a_bundle_is_listed_and_judged_as_a_folder_is(root: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle.tar.gz"
-    digest = _json("pack", root, "-o", bundle)["digest"]
-    listed = _json("inspect", bundle)
+    digest = told("pack", root, "-o", bundle)["digest"]
+    listed = told("inspect", bundle)
     assert listed["bundle"]["digest"] == digest
     assert {cache["path"] for cache in listed["caches"]} == {
         str(bundle / path.relative_to(root).parent) for path in root.rglob("rank_tp0_pp0_dp0.json")
@@ -79,7 +69,7 @@ def test_a_bundle_is_listed_and_judged_as_a_folder_is(root: Path, tmp_path: Path
     assert {store["store"] for store in listed["stores"]} == {
         row["store"] for row in listed["bundle"]["stores"]
     }
-    judged = _json("verify", bundle, "--target", TARGET)
+    judged = told("verify", bundle, "--target", TARGET)
     assert {file["verdict"] for file in judged["files"]} == {"hit"}
     assert all(file["path"].startswith(f"{bundle}/") for file in judged["files"])
     for command in ("inspect", "verify"):
@@ -101,7 +91,7 @@ def test_host_halves_travel_as_they_are(tmp_path: Path) -> None:
     places = {"XDG_CACHE_HOME": tmp_path / "cache", "SGLANG_CACHE_DIR": tmp_path / "none"}
     packed = run("pack", "--store", "halves", "-o", bundle, **{name: str(at) for name, at in places.items()})
     assert packed.code == 0, packed.err
-    _json("unpack", bundle, "--cache-dir", tmp_path / "new")
+    told("unpack", bundle, "--cache-dir", tmp_path / "new")
     assert files_of(tmp_path / "new") == {f"halves/{module}": LIBRARY}
 
 
@@ -109,16 +99,16 @@ def test_push_packs_what_is_no_bundle_yet_and_unpack_takes_an_address(root: Path
     pytest.importorskip("fsspec")
     store = tmp_path / "store"
     store.mkdir()
-    pushed = _json("push", "4aae", store.as_uri(), "--cache-dir", CACHES)
+    pushed = told("push", "4aae", store.as_uri(), "--cache-dir", CACHES)
     assert run_here("pack", "4aae", "--cache-dir", CACHES, "-o", tmp_path / "a.tar.gz").code == 0
     assert (store / "4aae.tar.gz").read_bytes() == (tmp_path / "a.tar.gz").read_bytes()
     assert pushed["bundle"]["gpu"] == "NVIDIA H200"
-    done = _json("unpack", store.as_uri(), "--cache-dir", tmp_path / "new", "--target", TARGET)
+    done = told("unpack", store.as_uri(), "--cache-dir", tmp_path / "new", "--target", TARGET)
     assert done["digest"] == pushed["bundle"]["digest"] and done["tactics"][0]["did"] == "new"
     assert set(files_of(tmp_path / "new").values()) <= set(files_of(CACHES).values())
-    assert _json("push", root, store.as_uri())["bundle"]["reference"].endswith("/root.tar.gz")
+    assert told("push", root, store.as_uri())["bundle"]["reference"].endswith("/root.tar.gz")
     ran = run_here("unpack", f"{store.as_uri()}/root.tar.gz", "--cache-dir", tmp_path / "code")
     assert ran.code == 2 and "it is not signed" in ran.err, "it comes from where others write"
-    for words, told in ((("none",), "none"), (("none.tar.gz",), "none.tar.gz: no such file")):
+    for words, why in ((("none",), "none"), (("none.tar.gz",), "none.tar.gz: no such file")):
         ran = run_here("push", *words, store.as_uri(), "--cache-dir", CACHES)
-        assert ran.code == 2 and told in ran.err and len(list(store.iterdir())) == 2
+        assert ran.code == 2 and why in ran.err and len(list(store.iterdir())) == 2

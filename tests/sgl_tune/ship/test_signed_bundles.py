@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import pty
 import select
@@ -12,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -23,7 +22,7 @@ pytest.importorskip("fsspec")
 from sgl_tune.ship.archive import opened
 from sgl_tune.ship.manifest import BadBundle
 from tests.sgl_tune.running import PROGRAM, ROOT, Ran, environment, run_here
-from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.schemas import told
 from tests.sgl_tune.ship.signing import make_keys
 from tests.sgl_tune.stores.make import whole_root
 
@@ -48,9 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     code, tactics = folder / "code.tar.gz", folder / "tactics.tar.gz"
     assert run_here("pack", folder / "caches", "-o", tactics, "--sign", key).code == 0
     whole_root(folder / "root")
-    ran = run_here("pack", folder / "root", "-o", code, "--sign", key, "--format", "json")
-    told = json.loads(ran.out)
-    assert schema_faults("pack", told) == [] and told["signature"] == f"{code}.sig"
+    assert told("pack", folder / "root", "-o", code, "--sign", key)["signature"] == f"{code}.sig"
     return Made(code, tactics, key, public, make_keys(folder, "other")[1])
 
 
@@ -69,10 +66,8 @@ def _landed(folder: Path) -> bool:
 
 
 def test_what_is_signed_by_whom_one_trusts_lands(made: Made, tmp_path: Path) -> None:
-    ran = _unpack(made.code, tmp_path, "--trust", made.public, "--format", "json")
-    told: Any = json.loads(ran.out)
-    assert ran.code == 0 and schema_faults("unpack", told) == []
-    assert told["signed_by"] == ["sign.pub"] and _landed(tmp_path)
+    landed = told("unpack", made.code, "--cache-dir", tmp_path / "new", "--trust", made.public)
+    assert landed["signed_by"] == ["sign.pub"] and _landed(tmp_path)
     assert "signed by sign.pub" in _unpack(made.tactics, tmp_path, "--trust", made.public).out
 
 
@@ -129,10 +124,7 @@ def test_code_that_is_pulled_wants_a_signature_or_a_word(made: Made, tmp_path: P
     ran = run_here(*pull)
     assert ran.code == 2 and "add --trust KEY" in ran.err and not _landed(tmp_path)
     assert "no key was given to check its signature" in " ".join(ran.err.split())
-    ran = run_here(*pull, "--trust", made.public, "--format", "json")
-    told = json.loads(ran.out)
-    assert ran.code == 0 and schema_faults("pull", told) == []
-    assert told["unpacked"]["signed_by"] == ["sign.pub"]
+    assert told(*pull, "--trust", made.public)["unpacked"]["signed_by"] == ["sign.pub"]
     shutil.rmtree(tmp_path / "new")
     (store / "code.tar.gz.sig").unlink()
     ran = run_here(*pull)

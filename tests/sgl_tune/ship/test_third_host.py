@@ -52,6 +52,13 @@ class Way(NamedTuple):
         away = answer(307, Location=f"https://{other(self.store)}/blob")
         self.registry.deeds["GET /v2/caches/glm/blobs"] = lambda asked: away
 
+    def wants_tokens_of_the_thief(self) -> None:
+        scope = 'service="s",scope="repository:caches/glm:pull"'
+        realm = f'Bearer realm="https://{other(self.thief)}/token",{scope}'
+        asks, good = answer(401, WWW_Authenticate=realm), answer(200, Good().raw, Content_Type=IMAGE)
+        is_known = lambda asked: asked.headers.get("authorization") == "Bearer abc"  # noqa: E731
+        self.registry.deeds["GET /v2/caches/glm/manifests/1"] = lambda one: good if is_known(one) else asks
+
 
 def home(server: Hostile) -> str:
     return f"localhost:{server.port}"
@@ -166,14 +173,7 @@ def test_the_other_port_of_the_registry_is_another_host(way: Way, tmp_path: Path
 def test_a_redirect_to_who_gives_tokens_carries_none(way: Way, tmp_path: Path) -> None:
     given = [answer(200, Good().layer), answer(200, b'{"token": "abc"}')]
     way.thief.deeds["GET "] = lambda asked: given.pop()
-    realm = f'Bearer realm="https://{other(way.thief)}/token"'
-
-    def asking(asked: Asked) -> bytes:
-        if asked.headers.get("authorization") != "Bearer abc":
-            return answer(401, WWW_Authenticate=realm)
-        return answer(200, Good().raw, Content_Type=IMAGE)
-
-    way.registry.deeds["GET /v2/caches/glm/manifests/1"] = asking
+    way.wants_tokens_of_the_thief()
     way.lead("https://{thief}/token")
     assert pull(way, tmp_path).code == 0
     first, *later = [asked.headers.get("authorization") for asked in way.thief.seen]
@@ -185,14 +185,9 @@ def test_who_else_is_sent_the_password_is_said_in_every_format(
     quiet: tuple[str, ...], way: Way, tmp_path: Path
 ) -> None:
     way.thief.deeds["GET "] = lambda asked: answer(200, b'{"token": "abc"}')
-    realm = f'Bearer realm="https://{other(way.thief)}/token"'
-
-    def asking(asked: Asked) -> bytes:
-        if asked.headers.get("authorization") != "Bearer abc":
-            return answer(401, WWW_Authenticate=realm)
-        return answer(200, Good().raw, Content_Type=IMAGE)
-
-    way.registry.deeds["GET /v2/caches/glm/manifests/1"] = asking
+    way.wants_tokens_of_the_thief()
     ran = pull(way, tmp_path, *quiet)
     said = f"names {other(way.thief)} to look at passwords: yours is sent there"
     assert ran.code == 0 and len([line for line in ran.err.splitlines() if said in line]) == 1, ran.err
+    assert [asked.headers["authorization"] for asked in way.thief.seen] == [BASIC]
+    assert "scope=repository" in way.thief.seen[0].path

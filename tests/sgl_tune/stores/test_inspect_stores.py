@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.sgl_tune.running import run, run_here
-from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.schemas import told
 from tests.sgl_tune.stores import make
 
 
@@ -20,12 +21,7 @@ def root(tmp_path: Path) -> Path:
     return make.whole_root(tmp_path / "root")
 
 
-def _inspect(*arguments: object) -> Any:
-    ran = run_here("inspect", *arguments, "--format", "json")
-    assert ran.code == 0, ran.err
-    data = json.loads(ran.out)
-    assert schema_faults("inspect", data) == []
-    return data
+_inspect = partial(told, "inspect")
 
 
 def _items(store: str, path: Path) -> dict[str, Any]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sgl_tune.stores.leftovers import GOING
 from tests.sgl_tune.running import run_here
-from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.schemas import told
 from tests.sgl_tune.stores import make
 
 OLD = 10**9
@@ -23,12 +22,7 @@ def root(tmp_path: Path) -> Path:
     return make.whole_root(tmp_path / "root")
 
 
-def _prune(*arguments: object, code: int = 0) -> dict[str, Any]:
-    ran = run_here("prune", *arguments, "--format", "json")
-    assert ran.code == code, ran.err
-    data: dict[str, Any] = json.loads(ran.out)
-    assert schema_faults("prune", data) == []
-    return data
+_prune = partial(told, "prune")
 
 
 def _age(path: Path) -> Path:

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import yaml
 
 from runtime.flashinfer.versions import NEWEST
 from tests.sgl_tune.running import run_here
-from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.schemas import told
 from tests.sgl_tune.stores import make
 
 TARGET = {
@@ -30,20 +31,7 @@ def root(tmp_path: Path) -> Path:
     return make.whole_root(tmp_path / "root")
 
 
-def _verify(*arguments: object, code: int | None = None) -> dict[str, Any]:
-    ran = run_here("verify", *arguments, "--format", "json")
-    assert ran.code in (0, 1) and code in (None, ran.code), ran.err
-    data: dict[str, Any] = json.loads(ran.out)
-    assert schema_faults("verify", data) == []
-    return data
-
-
-def _relocate(*arguments: object) -> dict[str, Any]:
-    ran = run_here("relocate", *arguments, "--format", "json")
-    assert ran.code == 0, ran.err
-    data: dict[str, Any] = json.loads(ran.out)
-    assert schema_faults("relocate", data) == []
-    return data
+_verify, _relocate = partial(told, "verify", code=None), partial(told, "relocate")
 
 
 def _codes(data: dict[str, Any], store: str) -> list[str]:
