@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -13,8 +11,7 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import select_tokens
 from runtime.layers.linear import Linear, Part
-from runtime.layers.loading import Piece, Source
-from runtime.layers.quantization import PLAIN, Plain
+from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
 
 _EPS = 1e-6  # of a key's norm
@@ -25,15 +22,14 @@ class Indexer(nn.Module):
         super().__init__()
         mla = build.model.mla
         assert mla is not None and mla.indexer is not None
-        self.name, self.config, self.layer_id = name, mla.indexer, layer_id
+        self.config, self.layer_id = mla.indexer, layer_id
         heads, size = mla.indexer.num_heads, mla.indexer.head_dim
-        hidden = slice(0, build.model.hidden_size)
-        self.query = build.linear([Part(f"{name}.wq_b", slice(0, heads * size))], slice(0, mla.q_lora_rank))
-        keys, weights = Part(f"{name}.wk", slice(0, size)), Part(f"{name}.weights_proj", slice(0, heads))
+        hidden = build.model.hidden_size
+        self.query = build.linear([Part(f"{name}.wq_b", heads * size)], mla.q_lora_rank)
+        keys, weights = Part(f"{name}.wk", size), Part(f"{name}.weights_proj", heads)
         self.key: Linear | None = None
         if mla.indexer.interleaved:  # one product; fp8 keys of a checkpoint are unpacked
-            plain = Plain(stored_block=build.model.quantized.block)
-            self.rest = build.linear([keys, weights], hidden, scheme=plain)
+            self.rest = build.linear([keys, weights], hidden, scheme=PLAIN)
         else:
             self.key = build.linear([keys], hidden)
             self.rest = build.linear([weights], hidden, scheme=PLAIN)
@@ -58,10 +54,3 @@ class Indexer(nn.Module):
         rope_(q, k.unsqueeze(1), table, batch.positions, self.config.interleaved)
         weights = weights.float() * (heads * size) ** -0.5
         return select_tokens(q, k, weights, self.config.top_k, self.layer_id, batch, pool)
-
-    def pieces(self) -> Iterator[Piece]:
-        for part in (self.query, self.key, self.rest):
-            if part is not None:
-                yield from part.pieces()
-        yield Piece(self.key_norm_weight, (Source(f"{self.name}.k_norm.weight"),))
-        yield Piece(self.key_norm_bias, (Source(f"{self.name}.k_norm.bias"),))

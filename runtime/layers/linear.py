@@ -1,4 +1,4 @@
-"""One linear layer for every sharding: a list of parts, each some rows and columns of a checkpoint's matrix.
+"""One linear layer for every sharding: a list of parts, each some rows of a checkpoint's matrix.
 
 Column-parallel, row-parallel, merged and replicated layers differ only in their parts. A row-parallel result
 is a partial sum: the caller reduces it, because only the caller knows over which group and when.
@@ -6,14 +6,13 @@ is a partial sum: the caller reduces it, because only the caller knows over whic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from runtime.layers.loading import Piece, Source, length
-from runtime.layers.quantization import PLAIN, Matrix, Plain, Scheme, Tensors
+from runtime.layers.quantization import PLAIN, Matrix, Scheme, Tensors
 
 
 def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
@@ -28,17 +27,17 @@ def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of the checkpoint's matrix `name`."""
+    """A number of rows of the checkpoint's matrix `name`."""
 
     name: str
-    rows: slice
+    rows: int
 
 
 class Linear(nn.Module):
     def __init__(
         self,
         parts: Sequence[Part],
-        cols: slice,
+        columns: int,
         dtype: torch.dtype,
         device: torch.device,
         *,
@@ -53,8 +52,8 @@ class Linear(nn.Module):
         `columns_over` are the numbers of ranks that share the matrix. `kept_as` are the rows of each matrix
         that a server stores."""
         super().__init__()
-        self.parts, self.cols, self.scheme, self.adds_bias = list(parts), cols, scheme, adds_bias
-        rows, columns = tuple(length(part.rows) for part in parts), length(cols)
+        self.scheme, self.adds_bias = scheme, adds_bias
+        rows = tuple(part.rows for part in parts)
         matrix = Matrix(kept_as or rows, columns, rows_over > 1, columns_over > 1)
         tensors = scheme.create(matrix, dtype, device)
         if bias:
@@ -73,19 +72,3 @@ class Linear(nn.Module):
     def dequantized(self) -> torch.Tensor:
         """Return the dequantized matrix."""
         return self.scheme.dequantize(self._taken)
-
-    def pieces(self) -> Iterator[Piece]:
-        start = 0
-        for part in self.parts:
-            local = slice(start, start + length(part.rows))
-            for name, tensor in self.tensors.items():
-                yield self._piece(part, local, name, tensor)
-            start = local.stop
-
-    def _piece(self, part: Part, local: slice, name: str, tensor: torch.Tensor) -> Piece:
-        if name == "bias":
-            return Piece(tensor[local], (Source(f"{part.name}.bias", (part.rows,)),))
-        index = self.scheme.part(name, part.rows, self.cols)
-        target = tensor[self.scheme.part(name, local, slice(0, length(self.cols)))] if index else tensor
-        block = self.scheme.stored_block if isinstance(self.scheme, Plain) else None
-        return Piece(target, (Source(f"{part.name}.{name}", index, block=block),))

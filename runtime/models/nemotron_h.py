@@ -26,7 +26,7 @@ _KINDS = {
     "moe": ("none", "moe"),
 }
 _PLACES = {"attention": "mixer", "recurrent": "mixer", "mlp": "mixer"}
-_NAMES = TensorNames("backbone.layers", "backbone.embeddings", "backbone.norm_f", **_PLACES)
+_NAMES = TensorNames("backbone.layers", **_PLACES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ def nemotron_h(c: NemotronHConfig) -> ModelConfig:
         {"full": heads(c, None)},
         mixers,
         mlps,
-        style={"norms": "alone", "gated": False},
+        style={"gated": False},
         recurrent=c.mamba() if "recurrent" in mixers else None,
         moe=moe,
         traits=Traits(routing="deepseek", draft="last", names=_NAMES),

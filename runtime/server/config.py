@@ -34,11 +34,8 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A layer's style. `norms` are before each half, around each half (Gemma 3), or before the only half."""
-
     rms_eps: float = 1e-6
-    norms: Literal["before", "sandwich", "alone"] = "before"
-    centred: bool = False  # the checkpoint stores the norms' weights minus one
+    norms_after: bool = False  # each half of a layer, too
     gated: bool = True  # silu(gate) * up; without a gate, relu(up) squared
     activation: Literal["silu", "gelu_tanh"] = "silu"
 

@@ -99,14 +99,11 @@ class TensorNames:
     """The names in a checkpoint of the parts that every decoder has."""
 
     layers: str = "model.layers"
-    embedding: str = "model.embed_tokens"
-    norm: str = "model.norm"
     attention: str = "self_attn"
     recurrent: str = "linear_attn"
     mlp: str = "mlp"
     experts: str = ""  # the module of experts, if its name differs from that of MLPs
     shared: str = "shared_experts"
-    head: str = "lm_head"
 
 
 USUAL_NAMES = TensorNames()
@@ -150,13 +147,10 @@ class GatedDeltaConfig:
         return self.num_value_heads * self.value_head_dim
 
     def state_shape(self, ranks: int) -> StateShape:
-        for what, heads in (("key", self.num_key_heads), ("value", self.num_value_heads)):
-            _check_split(f"the number of linear {what} heads", heads, ranks)
-        channels = (2 * self.key_dim + self.value_dim) // ranks
-        return StateShape(
-            (channels, self.conv_kernel - 1),
-            (self.num_value_heads // ranks, self.value_head_dim, self.key_head_dim),
-        )
+        keys = share(self.num_key_heads, ranks, "the number of linear key heads")
+        heads = share(self.num_value_heads, ranks, "the number of linear value heads")
+        channels = 2 * keys * self.key_head_dim + heads * self.value_head_dim
+        return StateShape((channels, self.conv_kernel - 1), (heads, self.value_head_dim, self.key_head_dim))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +179,12 @@ class Mamba2Config:
     def groups_per_rank(self, ranks: int) -> int:
         if self.num_groups == 1:
             return 1  # every rank has it
-        _check_split("the number of Mamba groups", self.num_groups, ranks)
-        return self.num_groups // ranks
+        return share(self.num_groups, ranks, "the number of Mamba groups")
 
     def state_shape(self, ranks: int) -> StateShape:
-        _check_split("the number of Mamba heads", self.num_heads, ranks)
-        channels = self.inner_size // ranks + 2 * self.groups_per_rank(ranks) * self.state_size
-        return StateShape(
-            (channels, self.conv_kernel - 1), (self.num_heads // ranks, self.head_dim, self.state_size)
-        )
+        heads = share(self.num_heads, ranks, "the number of Mamba heads")
+        channels = heads * self.head_dim + 2 * self.groups_per_rank(ranks) * self.state_size
+        return StateShape((channels, self.conv_kernel - 1), (heads, self.head_dim, self.state_size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +205,11 @@ def _check_groups(what: str, count: int, whose: str, groups: int) -> None:
         raise ConfigError(f"config.json: {count} {what} cannot be divided evenly among {groups} {whose}")
 
 
-def _check_split(what: str, count: int, ranks: int) -> None:
-    if count % ranks:
-        raise ConfigError(f"{what} {count} cannot be split over {ranks} ranks: choose sizes that divide it")
+def share(total: int, ranks: int, what: str) -> int:
+    """Return what each rank has."""
+    if total % ranks:
+        raise ConfigError(f"{what} {total} cannot be split over {ranks} ranks: choose sizes that divide it")
+    return total // ranks
 
 
 RecurrentConfig = GatedDeltaConfig | Mamba2Config

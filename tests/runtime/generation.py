@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,12 +13,10 @@ from runtime.forward.comm import Communicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import KVPool, make_kv_pool
 from runtime.forward.logits_processor import LogitsOutput
-from runtime.models.known import model_config
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel import ParallelConfig, stage_layers
 from runtime.server.sizes.pool_plan import PoolPlan
 from runtime.server.sizes.state_sizes import StatePlan
-from sgl_tune.deployment.models import find_model
 from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.configs import runtime_config
 
@@ -45,17 +42,17 @@ class Generation:
 
     def __init__(
         self,
-        folder: Path,
+        model: ModelConfig,
         parallel: ParallelConfig,
         runtime: RuntimeConfig,
         comm: Communicator,
         device: torch.device = CPU,
     ) -> None:
         self.parallel, self.runtime, self.comm = parallel, runtime, comm
-        self.model = model_config(find_model(str(folder), {}).checkpoint.quantized)
+        self.model = model
         self.layers = stage_layers(self.model.num_layers, parallel, comm.layout.pp_rank)
         self.decoder = Decoder(self.model, runtime, comm, device, self.layers)
-        self.decoder.load_hf(folder)
+        self.decoder.load_dummy()
         self.pool = make_pool(self.model, comm, self.layers, self.decoder.build.dtype, device)
 
     def run(self, prompts: list[list[int]], steps: int) -> dict[int, list[torch.Tensor]]:

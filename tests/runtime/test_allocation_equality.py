@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from runtime.decoder.decoder import Decoder
 from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
-from runtime.models.known import model_config
+from runtime.server.config import ModelConfig
 from runtime.server.parallel import ParallelConfig, stage_layers
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
-from sgl_tune.deployment.models import find_model
 from tests.runtime.batches import make_decode_batch, make_extend_batch
-from tests.runtime.families import make_reference, prompts, save
+from tests.runtime.configs import model_of
+from tests.runtime.families import config_json, make_reference, prompts
 from tests.runtime.generation import make_pool, make_runtime
 from tests.runtime.ranks import Ranks
 
@@ -35,16 +33,15 @@ LAYOUTS = {
 }
 
 
-def _record(comm: Communicator, folder: Path, parallel: ParallelConfig, a2a: str) -> Events:
+def _record(comm: Communicator, model: ModelConfig, parallel: ParallelConfig, a2a: str) -> Events:
     """Weights, a prefill of uneven lengths over the DP ranks, and a decode."""
     runtime = make_runtime(moe_a2a_backend=a2a, prefill_tokens=32, max_running_requests=4)
     tracker = AllocationTracker(CachingAllocator(), "cpu", log=True)
     with tracker:
         tracker.phase = "weights"
-        model = model_config(find_model(str(folder), {}).checkpoint.quantized)
         layers = stage_layers(model.num_layers, parallel, comm.layout.pp_rank)
         decoder = Decoder(model, runtime, comm, CPU, layers)
-        decoder.load_hf(folder)
+        decoder.load_dummy()
         tracker.phase = "kv pool"
         pool = make_pool(model, comm, layers, torch.float32, CPU)
         width, rank = parallel.attn_dp, comm.layout.attn_dp_rank
@@ -72,20 +69,18 @@ def _record(comm: Communicator, folder: Path, parallel: ParallelConfig, a2a: str
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("family", ["qwen3_moe", "glm_moe_dsa"])
-def test_rank_0_allocates_alike_with_and_without_peers(
-    ranks: Ranks, tmp_path: Path, family: str, layout: str
-) -> None:
+def test_rank_0_allocates_alike_with_and_without_peers(ranks: Ranks, family: str, layout: str) -> None:
     parallel, a2a = LAYOUTS[layout]
-    folder = save(make_reference(family), tmp_path)
-    real = ranks.run(parallel, _record, folder, parallel, a2a)[0]
-    virtual = _record(VirtualCommunicator(parallel, 0), folder, parallel, a2a)
+    model = model_of(config_json(make_reference(family)))
+    real = ranks.run(parallel, _record, model, parallel, a2a)[0]
+    virtual = _record(VirtualCommunicator(parallel, 0), model, parallel, a2a)
     assert {phase for phase, _, _ in real} == {"weights", "kv pool", "extend", "decode"}
     assert real == virtual
 
 
-def test_later_stages_and_ranks_allocate_alike_with_and_without_peers(ranks: Ranks, tmp_path: Path) -> None:
+def test_later_stages_and_ranks_allocate_alike_with_and_without_peers(ranks: Ranks) -> None:
     parallel = ParallelConfig(tp=2, pp=2)
-    folder = save(make_reference("deepseek_v3"), tmp_path)
-    real = ranks.run(parallel, _record, folder, parallel, "none")
+    model = model_of(config_json(make_reference("deepseek_v3")))
+    real = ranks.run(parallel, _record, model, parallel, "none")
     for rank in range(1, 4):
-        assert real[rank] == _record(VirtualCommunicator(parallel, rank), folder, parallel, "none")
+        assert real[rank] == _record(VirtualCommunicator(parallel, rank), model, parallel, "none")

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from runtime.layers.loading import Piece, Source
 from runtime.layers.recurrence import reference
 from runtime.layers.recurrence.reference import Rows
 from runtime.simulate.kernel import kernel
@@ -101,12 +100,10 @@ def gated_norm(
 
 
 class GatedNorm(nn.Module):
-    """Norms each `group` values by their mean square. `rows` are this rank's part of a split weight. The
-    gate's silu is applied before or after the norm."""
+    """Norms each `group` values by their mean square. The gate's silu is applied before or after the norm."""
 
     def __init__(
         self,
-        name: str,
         size: int,
         group: int,
         eps: float,
@@ -114,18 +111,13 @@ class GatedNorm(nn.Module):
         device: torch.device,
         *,
         gate_first: bool,
-        rows: slice | None = None,
     ) -> None:
         super().__init__()
-        self.name, self.group, self.eps, self.gate_first = name, group, eps, gate_first
-        self.index = () if rows is None else (rows,)
+        self.group, self.eps, self.gate_first = group, eps, gate_first
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
 
     def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
         return gated_norm(x, gate, self.weight, self.group, self.eps, self.gate_first)
-
-    def pieces(self) -> list[Piece]:
-        return [Piece(self.weight, (Source(f"{self.name}.weight", self.index),))]
 
 
 def _power_of_2(value: int) -> int:
