@@ -45,7 +45,7 @@ class GroupedQueryAttention(nn.Module):
         if config.sinks:
             is_wide = build.runtime.kernels.attention == "trtllm_mha"  # whose kernels need them so
             self.sinks = build.vector(heads, torch.float32 if is_wide else build.dtype)
-        self.layer = AttentionLayer(layer_id, config.scale, config.window, self.sinks)
+        self.layer = AttentionLayer(layer_id, config.head_dim**-0.5, config.window, self.sinks)
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None

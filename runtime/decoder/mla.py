@@ -47,7 +47,7 @@ class LatentAttention(nn.Module):
         self.kv_up = build.linear([kv], mla.kv_lora_rank, rows_over=ranks)
         self.out = build.linear([Part(f"{name}.o_proj", hidden)], heads * mla.v_head_dim, columns_over=ranks)
         self.indexer = Indexer(build, layer_id, f"{name}.indexer") if mla.indexer else None
-        self.layer = AttentionLayer(layer_id, config.scale)
+        self.layer = AttentionLayer(layer_id, config.head_dim**-0.5)
 
     def finalize(self) -> None:
         """Make `keys_in`, which maps a query into the latent space, and `values_out`, which maps back."""

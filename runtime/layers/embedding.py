@@ -32,7 +32,7 @@ class VocabTable(nn.Module):
         device: torch.device,
     ) -> None:
         super().__init__()
-        self.group, self.multiplier = group, model.vocabulary.multiplier
+        self.group = group
         ranks, rank = (comm.size(group), comm.rank(group)) if group else (1, 0)
         count = padded_vocab(model.vocabulary.size) if group else model.vocabulary.size
         rows = share(count, ranks, "the padded vocabulary")
@@ -43,10 +43,6 @@ class VocabTable(nn.Module):
 
 class TokenEmbedding(VocabTable):
     def forward(self, ids: torch.Tensor, comm: Communicator) -> torch.Tensor:
-        found = self._found(ids, comm)
-        return found if self.multiplier == 1 else found.mul_(self.multiplier)
-
-    def _found(self, ids: torch.Tensor, comm: Communicator) -> torch.Tensor:
         if not self.group or comm.size(self.group) == 1:
             return F.embedding(ids, self.weight)
         elsewhere = (ids < self.first) | (ids >= self.end)

@@ -12,15 +12,6 @@ from runtime.server.family import Family, Weights
 from runtime.server.gpus import GpuModel
 from runtime.server.layer_config import MoEConfig
 
-_YARN = {
-    "rope_type": "yarn",
-    "factor": 32.0,
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-    "truncate": False,
-    "original_max_position_embeddings": 4096,
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class GptOssConfig(Config):
@@ -43,9 +34,8 @@ class GptOssConfig(Config):
 def gpt_oss(c: GptOssConfig) -> ModelConfig:
     layers, bias = c.num_hidden_layers, c.attention_bias
     kinds = c.each_layer("layer_types", SLIDES) or (["sliding", "full"] * layers)[:layers]
-    rope = {"theta": 150000.0, "told": _YARN}
     own = {"bias": bias, "output_bias": bias, "sinks": True}
-    attention = by_window(c, kinds, c.sliding_window, rope=rope, **own)
+    attention = by_window(c, kinds, c.sliding_window, **own)
     counts = c.num_local_experts, c.num_experts_per_tok, c.intermediate_size
     moe = MoEConfig(*counts, biases=True, swiglu=(c.swiglu_alpha, c.swiglu_limit))
     traits = Traits(window_pool=True, quantizes_experts_alone=True)

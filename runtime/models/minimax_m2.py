@@ -42,7 +42,7 @@ def minimax_m2(c: MiniMaxM2Config) -> ModelConfig:
     counts = c.num_local_experts, c.num_experts_per_tok, c.intermediate_size
     moe = MoEConfig(*counts, scoring="sigmoid", correction_bias=True, router_in_fp32=True)
     share = (c.rotary_dim or c.head_width) / c.head_width
-    attention = heads(c, {"theta": 5e6, "share": share}, qk_norm="all")
+    attention = heads(c, {"share": share}, qk_norm="all")
     kinds = ["full"] * c.num_hidden_layers, ["moe"] * c.num_hidden_layers
     return model(c, {"full": attention}, *kinds, moe=moe, traits=_TRAITS)
 

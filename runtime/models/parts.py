@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.models.reading import Config, members
-from runtime.models.rope import latent_scale, read_rope
+from runtime.models.rope import read_rope
 from runtime.server.config import Gaps, ModelConfig, Style, Traits, Vocabulary
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.layer_config import AttentionConfig, IndexerConfig, MLAConfig, MoEConfig
@@ -67,7 +67,7 @@ def heads(c: Config, rope: Mapping[str, Any] | None = {}, **own: Any) -> Attenti
     """Return grouped-query attention without a window. `rope`: arguments of `read_rope`; None: no rope."""
     width = c.head_width
     turned = None if rope is None else read_rope(c, width, **rope)
-    return AttentionConfig(c.num_attention_heads, c.kv_heads, width, turned, **{"scale": width**-0.5, **own})
+    return AttentionConfig(c.num_attention_heads, c.kv_heads, width, turned, **own)
 
 
 def by_window(c: Config, kinds: Iterable[str], window: int | None, **own: Any) -> dict[str, AttentionConfig]:
@@ -102,8 +102,8 @@ class Latent(Config):
             indexer,
         )
         rope = read_rope(self, mla.qk_rope_head_dim, is_interleaved=is_interleaved)
-        count, scale = self.num_attention_heads, latent_scale(rope, mla.qk_head_dim)
-        return AttentionConfig(count, count, mla.qk_head_dim, rope, scale), mla
+        count = self.num_attention_heads
+        return AttentionConfig(count, count, mla.qk_head_dim, rope), mla
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,8 +62,6 @@ class Qwen3NextConfig(DeltaConfig):
 
 
 def qwen3_next(c: Qwen3NextConfig) -> ModelConfig:
-    if c.section("rope_parameters").get("rope_type", "default") != "default":
-        c.cannot("rope_parameters are stretched: SGLang's class of this family takes rope_scaling for that")
     kinds = _kinds(c)
     check_both(c, kinds)
     attention = heads(c, {"share": 0.25}, qk_norm="head", output_gate=True)

@@ -28,7 +28,6 @@ class Vocabulary:
     size: int
     is_tied: bool = False  # the head is the embedding's table
     whole: bool = False  # on every rank: srt/models/gemma3_causal.py
-    multiplier: float = 1.0  # of the embedding's output
     logit_cap: float | None = None
 
 

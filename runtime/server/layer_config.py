@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from runtime.server.errors import ConfigError
 
@@ -32,18 +30,12 @@ class MoEConfig:
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """The rope of each head's first `dim` values. `parameters` are config.json's, for its `rope_type`."""
+    """The rope of each head's first `dim` values. Layers of another `kind` have a table of their own."""
 
     dim: int
-    theta: float
     max_position: int
     interleaved: bool = False
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-
-
-def mscale(factor: float, scale: float) -> float:
-    """Return the factor by which YaRN enlarges what it stretches by `factor`."""
-    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +59,6 @@ class AttentionConfig:
     num_kv_heads: int
     head_dim: int
     rope: RopeConfig | None
-    scale: float
     window: int | None = None
     bias: bool = False
     output_bias: bool = False

@@ -173,9 +173,3 @@ def test_a_start_follows_its_server() -> None:
 def test_no_layout_of_ranks_is_endless(name: str, size: object) -> None:
     with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')}"):
         ParallelConfig(**{name: size})
-
-
-def test_a_stretched_rope_needs_the_length_that_it_began_with() -> None:
-    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    with pytest.raises(ConfigError, match="original_max_position_embeddings is None"):
-        model_config({**DENSE, "rope_scaling": {**rope, "original_max_position_embeddings": None}})
