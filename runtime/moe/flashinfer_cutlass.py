@@ -12,7 +12,6 @@ from runtime.forward.logits_processor import in_autotune_dummy_run
 from runtime.layers.gemms import quantize_fp8
 from runtime.moe.flashinfer_call import call_with, forget_ranges
 from runtime.moe.profile_workspace import ProfiledShape, hold_profile_workspace
-from runtime.moe.trtllm_layout import swap_halves
 from runtime.moe.tuned import TunedBackend
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, RuntimeConfig
@@ -41,7 +40,7 @@ class FlashInferCutlassBackend(TunedBackend):
             raise ConfigError("SGLang passes no expert biases to flashinfer_cutlass: use another backend")
         if weights.is_gated and not weights.w13.is_meta:
             with torch.no_grad():
-                swap_halves(weights.w13)
+                _swap_halves(weights.w13)
         return _with_kernel_scales(weights) if weights.w13.dtype == torch.float8_e4m3fn else weights
 
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
@@ -59,6 +58,15 @@ class FlashInferCutlassBackend(TunedBackend):
         if tune_max > self._profiled.get(shape, 0):
             self._profiled[shape] = tune_max
             self._held = hold_profile_workspace(shape, tune_max)
+
+
+def _swap_halves(rows: torch.Tensor) -> None:
+    """Turn [gate, up] into [up, gate], in place."""
+    half = rows.shape[1] // 2
+    for expert in rows:
+        gate = expert[:half].clone()
+        expert[:half].copy_(expert[half:])
+        expert[half:].copy_(gate)
 
 
 def _buffers(x: torch.Tensor, topk: TopK, weights: ExpertWeights, *_: Any) -> Sequence[int]:
