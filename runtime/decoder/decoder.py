@@ -14,7 +14,6 @@ from runtime.decoder.mlp import MoELayer
 from runtime.devices.layer_loop import each_layer
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.comm import Communicator
-from runtime.forward.dp_attention import DpTokens
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.dummy import fill_dummy
@@ -101,7 +100,6 @@ class Decoder(nn.Module):
 
     def run_layers(self, batch: ForwardBatch, pool: KVPool, state: StageState | None = None) -> StageState:
         """Run everything before the final norm, which is what a prefill graph captures."""
-        self._publish_token_counts(batch)
         if self.embedding is not None:
             state = StageState(self.embedding(batch.input_ids, self.comm))
         assert state is not None, "a later pipeline stage needs the state of the one before"
@@ -118,14 +116,6 @@ class Decoder(nn.Module):
         if state.residual is None:
             return self.norm(state.hidden)
         return self.norm.add(state.hidden, state.residual)
-
-    def _publish_token_counts(self, batch: ForwardBatch) -> None:
-        if batch.dp is not None:
-            batch.dp.publish()
-        elif self.comm.size("attn_dp") == 1:
-            DpTokens(None, None, None, batch.num_tokens, batch.num_tokens).publish()
-        else:
-            raise ValueError("a batch under DP attention needs its token counts: see plan_dp_tokens")
 
     def empty_state(self, tokens: int) -> StageState:
         """Return buffers for the state of a stage."""

@@ -178,8 +178,3 @@ def config_json(model: Any) -> HF:
 
 def tensors(model: Any) -> dict[str, torch.Tensor]:
     return dict(model.named_parameters())
-
-
-def prompts(*lengths: int, seed: int = 0) -> list[list[int]]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(VOCAB, (length,), generator=generator).tolist() for length in lengths]

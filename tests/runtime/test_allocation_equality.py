@@ -6,15 +6,14 @@ import pytest
 import torch
 
 from runtime.decoder.decoder import Decoder
+from runtime.forward.batch import dummy_decode_batch, dummy_extend_batch
 from runtime.forward.comm import Communicator, VirtualCommunicator
-from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.server.config import ModelConfig
 from runtime.server.parallel import ParallelConfig, stage_layers
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
-from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.configs import model_of
-from tests.runtime.families import config_json, make_reference, prompts
+from tests.runtime.families import config_json, make_reference
 from tests.runtime.generation import make_pool, make_runtime
 from tests.runtime.ranks import Ranks
 
@@ -34,7 +33,7 @@ LAYOUTS = {
 
 
 def _record(comm: Communicator, model: ModelConfig, parallel: ParallelConfig, a2a: str) -> Events:
-    """Weights, a prefill of uneven lengths over the DP ranks, and a decode."""
+    """Weights, a prefill, and a decode."""
     runtime = make_runtime(moe_a2a_backend=a2a, prefill_tokens=32, max_running_requests=4)
     tracker = AllocationTracker(CachingAllocator(), "cpu", log=True)
     with tracker:
@@ -44,25 +43,12 @@ def _record(comm: Communicator, model: ModelConfig, parallel: ParallelConfig, a2
         decoder.load_dummy()
         tracker.phase = "kv pool"
         pool = make_pool(model, comm, layers, torch.float32, CPU)
-        width, rank = parallel.attn_dp, comm.layout.attn_dp_rank
-        counts = [8 - 2 * number for number in range(width)]
-        for mode in ("extend", "decode"):
+        for mode, batch in (
+            ("extend", dummy_extend_batch(8, 4, CPU)),
+            ("decode", dummy_decode_batch(2, 1, CPU)),
+        ):
             tracker.phase = mode
-            rows = counts if mode == "extend" else [1] * width
-            if mode == "extend":
-                batch = make_extend_batch(prompts(rows[rank]), [1], pool)
-            else:
-                batch = make_decode_batch([1], [1], pool, [counts[rank]])
-            dp = plan_dp_tokens(
-                rows[rank],
-                "eager",
-                parallel,
-                moe_a2a_backend=a2a,
-                peers=PeerRows(rows, [1] * width, mode == "extend"),
-                dp_rank=rank,
-                device=CPU,
-            )
-            decoder.run_stage(batch.with_dp(dp), pool)
+            decoder.run_stage(batch, pool)
     assert tracker.log is not None
     return [(entry.phase, entry.nbytes, entry.op) for entry in tracker.log]
 

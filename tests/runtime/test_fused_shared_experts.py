@@ -6,17 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 from flashinfer.autotuner import AutoTuner
 
 from runtime.autotune.cpu_clock import CpuClock
-from runtime.forward.comm import VirtualCommunicator
 from runtime.server.config import ModelConfig
-from runtime.server.parallel import ParallelConfig
 from runtime.server.sizes.call_rules import fused_shared_experts
 from tests.runtime.configs import model_of
-from tests.runtime.families import config_json, make_reference, prompts
-from tests.runtime.generation import Generation, make_runtime
+from tests.runtime.families import config_json, make_reference
+from tests.runtime.generation import dummy_decoder, logits_of, make_runtime
 
 CUTLASS = "flashinfer_cutlass"
 _EVEN = {"shared_expert_intermediate_size": 32}
@@ -42,13 +39,11 @@ def _model(family: str, changes: dict[str, Any]) -> ModelConfig:
     ],
 )
 def test_a_fused_shared_expert_runs_as_a_routed_one(family: str, changes: dict[str, Any]) -> None:
-    one, runtime = ParallelConfig(), make_runtime(moe_runner_backend=CUTLASS)
-    generation = Generation(_model(family, changes), one, runtime, VirtualCommunicator(one))
-    layer: Any = generation.decoder.layers[-1]
+    decoder = dummy_decoder(_model(family, changes), make_runtime(moe_runner_backend=CUTLASS))
+    layer: Any = decoder.layers[-1]
     assert layer.mlp.shared is None
-    assert layer.mlp.weights.num_experts == generation.model.moe.num_experts + 1  # type: ignore[union-attr]
-    [text] = prompts(11)
-    assert torch.stack(generation.run([text], steps=2)[0]).isfinite().all()
+    assert layer.mlp.weights.num_experts == decoder.model.moe.num_experts + 1  # type: ignore[union-attr]
+    assert logits_of(decoder).isfinite().all()
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,9 @@ from runtime.server.quantized import Kind
 from runtime.server.units import GIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
-from tests.runtime.batches import make_extend_batch
 from tests.runtime.configs import model_of, runtime_config
-from tests.runtime.families import FAMILIES, config_json, make_reference, prompts, tensors
-from tests.runtime.generation import Generation, make_pool, make_runtime
+from tests.runtime.families import FAMILIES, config_json, make_reference, tensors
+from tests.runtime.generation import dummy_decoder, logits_of, make_runtime
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 PRESETS = Path(__file__).parents[2] / "sgl_tune/presets/models"
@@ -278,25 +277,14 @@ def test_dummies_are_the_same_on_every_rank_and_differ_by_name() -> None:
     assert torch.equal(fill("a"), fill("a")) and not torch.equal(fill("a"), fill("b"))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_dummy_model_decodes_to_finite_logits(family: str) -> None:
-    model, comm = model_of(config_json(make_reference(family))), VirtualCommunicator(ParallelConfig())
-    generation = Generation(model, ParallelConfig(), make_runtime(), comm)
-    for rows in generation.run(prompts(7, 5), steps=2).values():
-        assert torch.stack(rows).isfinite().all()
-
-
-@pytest.mark.parametrize("algorithm", ["FP8", "NVFP4"])
-def test_a_quantized_dummy_model_decodes_to_finite_logits(algorithm: str) -> None:
-    model = model_of({**config_json(make_reference("qwen3_moe")), **_modelopt(algorithm)})
-    runtime = make_runtime()
-    comm = VirtualCommunicator(ParallelConfig())
-    decoder = Decoder(model, runtime, comm, CPU, range(model.num_layers))
-    decoder.load_dummy()
-    pool = make_pool(model, comm, range(model.num_layers), torch.float32, CPU)
-    output = decoder(make_extend_batch(prompts(5), [1], pool), pool)
-    assert output.next_token_logits is not None
-    assert output.next_token_logits.isfinite().all() and output.next_token_logits.std() > 0
+@pytest.mark.parametrize(
+    ("family", "section"),
+    [*((family, {}) for family in FAMILIES), *(("qwen3_moe", _modelopt(one)) for one in ("FP8", "NVFP4"))],
+)
+def test_a_dummy_model_decodes_to_finite_logits(family: str, section: dict[str, Any]) -> None:
+    model = model_of({**config_json(make_reference(family)), **section})
+    logits = logits_of(dummy_decoder(model, make_runtime()))
+    assert logits.isfinite().all() and logits.std() > 0
 
 
 @pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3"])
