@@ -104,4 +104,4 @@ def make_mlp(build: Build, name: str, intermediate: int, size: int) -> MLP:
     down = build.linear([Part(f"{name}.down_proj", hidden)], rows, columns_over=size)
     ups = ("gate_proj", "up_proj") if is_gated else ("up_proj",)
     up = build.linear([Part(f"{name}.{one}", rows) for one in ups], hidden, rows_over=size)
-    return MLP(up, down, build.model.style.activation if is_gated else "relu2")
+    return MLP(up, down, is_gated)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.models.parts import SLIDES, heads, model
-from runtime.models.reading import Config, members
+from runtime.models.reading import Config
 from runtime.server.config import ModelConfig, Traits
 from runtime.server.errors import ConfigError
 from runtime.server.family import Family
@@ -14,12 +14,6 @@ from runtime.server.layer_config import AttentionConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma3Config(Config):
-    ONLY = members(
-        use_bidirectional_attention=(False,),
-        attn_logit_softcapping=(),
-        hidden_activation=("gelu_pytorch_tanh",),
-    )
-
     intermediate_size: int = 9216
     num_key_value_heads: int | None = 4
     head_dim: int | None = 256
@@ -42,7 +36,7 @@ def gemma3(c: Gemma3Config) -> ModelConfig:
         kinds,
         ["dense"] * layers,
         vocabulary={"whole": True, "logit_cap": c.final_logit_softcapping},
-        style={"norms_after": True, "activation": "gelu_tanh"},
+        style={"norms_after": True},
         traits=Traits(splits_over_tp=True),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.models.parts import SILU, SLIDES, by_window, model
+from runtime.models.parts import SLIDES, by_window, model
 from runtime.models.reading import Config, members
 from runtime.server.asked import Asked
 from runtime.server.config import ModelConfig, Traits
@@ -15,7 +15,7 @@ from runtime.server.layer_config import MoEConfig
 
 @dataclass(frozen=True, kw_only=True)
 class GptOssConfig(Config):
-    ONLY = members(hidden_act=SILU, tie_word_embeddings=(False,))
+    ONLY = members(tie_word_embeddings=(False,))
     SPELLED = members(num_local_experts=("num_experts",))
 
     intermediate_size: int = 2880

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.models.parts import SILU, heads, model
+from runtime.models.parts import heads, model
 from runtime.models.reading import Config, members
 from runtime.server.asked import Asked
 from runtime.server.config import ModelConfig, Traits
@@ -12,14 +12,13 @@ from runtime.server.family import Family, Weights
 from runtime.server.gpus import GpuModel
 from runtime.server.layer_config import MoEConfig, TensorNames
 
-_REQUIRED = (("use_qk_norm", True), ("use_routing_bias", True), ("scoring_func", "sigmoid"))
+_REQUIRED = (("use_qk_norm", True), ("use_routing_bias", True))
 _TRAITS = Traits(names=TensorNames(experts="block_sparse_moe"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MiniMaxM2Config(Config):
     ONLY = members(
-        hidden_act=SILU,
         qk_norm_type=("per_layer",),
         tie_word_embeddings=(False,),
         shared_intermediate_size=(0,),

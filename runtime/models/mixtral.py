@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.models.parts import SILU, by_window, model
+from runtime.models.parts import by_window, model
 from runtime.models.reading import Config, members
 from runtime.server.config import ModelConfig, Traits
 from runtime.server.family import Family
@@ -15,7 +15,7 @@ _TRAITS = Traits(splits_over_tp=True, names=TensorNames(experts="block_sparse_mo
 
 @dataclass(frozen=True, kw_only=True)
 class MixtralConfig(Config):
-    ONLY = members(hidden_act=SILU, tie_word_embeddings=(False,))
+    ONLY = members(tie_word_embeddings=(False,))
     SPELLED = members(num_local_experts=("num_experts",))
 
     intermediate_size: int = 14336

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.models.parts import SILU, Routed, check_both, heads, model
+from runtime.models.parts import Routed, check_both, heads, model
 from runtime.models.reading import members, shown
 from runtime.server.asked import Asked
 from runtime.server.bounds import LAYERS, check_size
@@ -68,8 +68,6 @@ class Mamba2Fields(Routed):
 class NemotronHConfig(Mamba2Fields):
     ONLY = members(
         sliding_window=(),
-        mlp_hidden_act=("relu2",),
-        mamba_hidden_act=SILU,
         mlp_bias=(False,),
         tie_word_embeddings=(False,),
         n_shared_experts=(1,),

@@ -13,7 +13,6 @@ from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.layer_config import AttentionConfig, IndexerConfig, MLAConfig, MoEConfig
 
 SLIDES = {"full_attention": "full", "sliding_attention": "sliding"}
-SILU = ("silu", "swish")
 USUAL = Traits()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.models.parts import SILU, SoftRouted, check_both, heads, model
+from runtime.models.parts import SoftRouted, check_both, heads, model
 from runtime.models.reading import members
 from runtime.server.asked import Asked
 from runtime.server.choices.attention import by_heads
@@ -41,10 +41,8 @@ class Qwen3NextConfig(DeltaConfig):
     """The fields that SGLang's class reads: no attention biases, one kind of gate, and an untied head."""
 
     ONLY = members(
-        hidden_act=SILU,
         tie_word_embeddings=(False,),
         attention_bias=(False,),
-        output_gate_type=SILU,
         attn_output_gate=(True,),
     )
 

@@ -104,7 +104,7 @@ def read(kind: type[Read], hf: HF) -> Read:
         value = hf.get(name)
         if not any(value == other and type(value) is type(other) for other in (None, *served)):
             known = " or ".join(map(shown, served)) or "nothing"
-            config.cannot(f"{name} is {shown(value)}: this runtime computes {known}")
+            config.cannot(f"{name} is {shown(value)}: this runtime knows {known}")
     return config
 
 

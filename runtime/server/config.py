@@ -35,8 +35,7 @@ class Vocabulary:
 class Style:
     rms_eps: float = 1e-6
     norms_after: bool = False  # each half of a layer, too
-    gated: bool = True  # silu(gate) * up; without a gate, relu(up) squared
-    activation: Literal["silu", "gelu_tanh"] = "silu"
+    gated: bool = True  # else relu(up) squared
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,6 @@ def make_extend_batch(
     return replace(batch, out_cache_loc=slots, req_pool_indices=rows)
 
 
-def make_decode_batch(
-    tokens: Sequence[int], requests: Sequence[int], pool: KVPool, prefix_lens: Sequence[int]
-) -> ForwardBatch:
-    """One new token for each request, at position `prefix_lens[i]`."""
-    return make_extend_batch([[token] for token in tokens], requests, pool, prefix_lens, ForwardMode.DECODE)
-
-
 def _slots(pool: KVPool, request: int, first: int, count: int) -> torch.Tensor:
     """Row `request` has as many slots as it is long, the last position's first."""
     last = request * pool.table.shape[1]

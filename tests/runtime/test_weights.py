@@ -27,7 +27,7 @@ from tests.runtime.configs import model_of, runtime_config
 from tests.runtime.families import FAMILIES, config_json, make_reference, tensors
 from tests.runtime.generation import dummy_decoder, logits_of, make_runtime
 
-CPU, META = torch.device("cpu"), torch.device("meta")
+META = torch.device("meta")
 PRESETS = Path(__file__).parents[2] / "sgl_tune/presets/models"
 
 
@@ -99,15 +99,8 @@ def test_dp_attention_repeats_attention_and_splits_the_rest() -> None:
     decoder = _make_decoder(_make_model("GLM-5.1-FP8"), parallel)
     sizes = {"experts": 0, "attention": 0, "indexer": 0, "embedding": 0, "head": 0}
     for name, parameter in decoder.named_parameters():
-        kind = next(
-            (
-                kind
-                for kind in sizes
-                if kind in name.replace("mixer.indexer", "indexer").replace("mixer", "attention")
-            ),
-            None,
-        )
-        if kind:
+        place = name.replace("mixer.indexer", "indexer").replace("mixer", "attention")
+        if kind := next((kind for kind in sizes if kind in place), None):
             sizes[kind] += parameter.nbytes
     block = 1 + 4 / 128**2
     experts = 75 * 256 * 3 * 6144 * 2048 // 8 * block
@@ -134,9 +127,8 @@ def test_some_embeddings_are_whole_under_dp_attention(family: str, parts: int) -
 
 def test_the_weights_are_as_large_as_a_stock_server_reported() -> None:
     """A stock server reported 61.09 GB for Qwen3-30B-A3B in bf16 on one GPU."""
-    assert _bytes(_make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig())) / 1e9 == pytest.approx(
-        61.09, abs=0.05
-    )
+    decoder = _make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig())
+    assert _bytes(decoder) / 1e9 == pytest.approx(61.09, abs=0.05)
 
 
 def _modelopt(algorithm: str) -> dict[str, Any]:
