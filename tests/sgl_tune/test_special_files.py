@@ -19,10 +19,11 @@ NAMED = {
     "inspect": ("inspect",),
     "verify": ("verify",),
     "diff": ("diff", "GOOD"),
+    "prune": ("prune", "--stale"),
     "--log": ("mem-report", "--log"),
     "start-report": ("start-report",),
 }
-SAID = ("is no regular file", "no cache")
+SAID = ("is no regular file", "no cache", "not a folder")
 
 
 @pytest.fixture

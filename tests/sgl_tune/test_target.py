@@ -51,9 +51,3 @@ def test_a_gpu_that_only_its_driver_tells_of_is_the_targets(tmp_path: Path) -> N
     target = read_target(env(tmp_path, gpus=[gpu]))
     assert target.gpu_name == "NVIDIA H999"
     assert target.model is not None and (target.model.name, target.model.memory_mib) == ("H999", 200000)
-
-
-@pytest.mark.parametrize("changed", [{"sglang": "none"}, {"metadata": []}])
-def test_what_is_no_environment_is_refused(changed: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        read_target(env(tmp_path, **changed))

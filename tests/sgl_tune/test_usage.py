@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -114,15 +113,6 @@ def test_a_link_that_leads_nowhere_is_no_place(words: tuple[str, ...], tmp_path:
 def test_a_timeout_is_a_number_of_seconds(command: str, seconds: str) -> None:
     ran = run_here(*command.split(), "x", "--timeout", seconds)
     assert ran.code == 2 and ran.err.startswith("error: --timeout")
-
-
-@pytest.mark.parametrize(
-    ("command", "said"), [("inspect", "a named pipe, no cache"), ("prune", "a named pipe")]
-)
-def test_a_named_pipe_is_refused_as_such(command: str, said: str, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    ran = run(command, tmp_path / "pipe", *(["--stale"] if command == "prune" else []))
-    assert ran.code == 2 and said in ran.err
 
 
 @pytest.mark.parametrize("verb", [("warm",), ("warm", "--dry-run"), ("verify",), ("mem-report",)])

@@ -7,7 +7,10 @@ import pickle
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from sgl_tune.cache.transaction import locked
 
 
 def start_child(work: Callable[[], Any]) -> tuple[int, int]:
@@ -41,6 +44,20 @@ def finish_child(child: int, reader: int) -> Any:
 
 def in_child(work: Callable[[], Any]) -> Any:
     return finish_child(*start_child(work))
+
+
+def start_holder(folder: Path, ready: Path, then: Callable[[], Any]) -> tuple[int, int]:
+    """A child that holds the lock of a folder by now, makes `ready`, and then does this."""
+
+    def hold() -> None:
+        with locked(folder):
+            ready.touch()
+            then()
+
+    child = start_child(hold)
+    while not ready.exists():
+        time.sleep(0.01)
+    return child
 
 
 def kill_once(seen: Callable[[], bool], work: Callable[[], Any]) -> Any:

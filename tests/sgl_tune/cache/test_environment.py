@@ -32,7 +32,15 @@ def test_the_output_of_env_is_a_target_and_so_are_the_strings_of_a_version(tmp_p
 
 @pytest.mark.parametrize(
     "content",
-    [[], 7, {}, {"metadata": []}, {"metadata": None}, {"metadata": {**TARGET, "gpu": 7}}],
+    [
+        [],
+        7,
+        {},
+        {"metadata": []},
+        {"metadata": None},
+        {"metadata": {**TARGET, "gpu": 7}},
+        {"metadata": TARGET, "sglang": "none"},
+    ],
 )
 def test_anything_else_is_refused_with_the_way_out(content: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"env\.json") as caught:

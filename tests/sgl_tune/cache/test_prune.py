@@ -15,8 +15,7 @@ from sgl_tune.cache.prune import Rules, plan
 from sgl_tune.cache.record import serialise
 from sgl_tune.cache.remove import remove, settle
 from sgl_tune.cache.store import write_group
-from sgl_tune.cache.transaction import locked
-from tests.sgl_tune.cache.children import finish_child, start_child
+from tests.sgl_tune.cache.children import finish_child, start_holder
 from tests.sgl_tune.cache.corpus import TARGET, moe_entries
 
 DAY = 86400.0
@@ -144,16 +143,7 @@ def test_what_is_somebody_elses_stays(tmp_path: Path) -> None:
 
 def test_what_is_in_use_is_skipped(tmp_path: Path) -> None:
     folder = _make_cache(tmp_path, OLD, days=90)
-    ready = tmp_path / "ready"
-
-    def hold() -> None:
-        with locked(folder):
-            ready.touch()
-            time.sleep(30)
-
-    child, reader = start_child(hold)
-    while not ready.exists():
-        time.sleep(0.01)
+    child, reader = start_holder(folder, tmp_path / "ready", lambda: time.sleep(30))
     (skipped,) = _prune(tmp_path, older_than=DAY)
     os.kill(child, 9)
     finish_child(child, reader)

@@ -23,7 +23,7 @@ from sgl_tune.cache.store import write_group
 from sgl_tune.cache.transaction import locked
 from sgl_tune.errors import WorkFailed
 from tests.sgl_tune.cache.caches import cache_folder, good, write_ranks
-from tests.sgl_tune.cache.children import finish_child, in_child, start_child
+from tests.sgl_tune.cache.children import finish_child, in_child, start_holder
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_entries, moe_key
 from tests.sgl_tune.cache.outside import SECRET, Outside
 from tests.sgl_tune.cache.without_flock import IS_POSSIBLE, refuse_flock
@@ -134,15 +134,11 @@ def test_a_link_on_the_way_is_refused_by_a_write(root: Path, outside: Outside) -
 def test_a_write_that_waited_does_not_follow_a_swapped_folder(root: Path, outside: Outside) -> None:
     folder = cache_folder(root, key=KEY)
 
-    def hold_and_swap() -> None:
-        with locked(folder):
-            (root / "ready").touch()
-            time.sleep(0.5)
-            _swap(folder, outside.folder)
+    def swap() -> None:
+        time.sleep(0.5)
+        _swap(folder, outside.folder)
 
-    other = start_child(hold_and_swap)
-    while not (root / "ready").exists():
-        time.sleep(0.01)
+    other = start_holder(folder, root / "ready", swap)
     with pytest.raises(WorkFailed, match="is a link, and none is followed"):
         write_group([folder / name for name in NAMES], _entry(1), TARGET)
     finish_child(*other)

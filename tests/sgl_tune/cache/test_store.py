@@ -15,10 +15,9 @@ from sgl_tune.cache.layouts.cache import JOURNAL, LOCK, is_temporary
 from sgl_tune.cache.manifest import BrokenManifest, Manifest, read_manifest
 from sgl_tune.cache.record import read_cache_file, serialise
 from sgl_tune.cache.store import Written, write_group
-from sgl_tune.cache.transaction import locked
 from sgl_tune.errors import WorkFailed
 from tests.disks import mounted
-from tests.sgl_tune.cache.children import finish_child, in_child, start_child
+from tests.sgl_tune.cache.children import finish_child, in_child, start_child, start_holder
 from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
 
 NOBODY = 65534
@@ -200,17 +199,8 @@ def test_a_stock_writer_that_takes_no_lock_is_noticed(tmp_path: Path) -> None:
 
 
 def test_waiting_says_for_whom_and_gives_up_in_time(tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-
-    def hold() -> None:
-        with locked(tmp_path):
-            ready.touch()
-            time.sleep(30)
-
-    child, reader = start_child(hold)
+    child, reader = start_holder(tmp_path, tmp_path / "ready", lambda: time.sleep(30))
     try:
-        while not ready.exists():
-            time.sleep(0.01)
         said: list[str] = []
         with pytest.raises(WorkFailed, match=rf"still in use by process {child} on \S+ \(.*\) after 3 s"):
             write_group(_paths(tmp_path), _entry(1), TARGET, timeout=3, say=said.append)
@@ -223,18 +213,13 @@ def test_waiting_says_for_whom_and_gives_up_in_time(tmp_path: Path) -> None:
 
 def test_a_folder_that_a_prune_removes_while_we_wait_is_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "key"
-    ready = tmp_path / "ready"
 
     def remove() -> None:
-        with locked(folder):
-            ready.touch()
-            time.sleep(0.3)
-            (folder / LOCK).unlink()
-            folder.rmdir()
+        time.sleep(0.3)
+        (folder / LOCK).unlink()
+        folder.rmdir()
 
-    child = start_child(remove)
-    while not ready.exists():
-        time.sleep(0.01)
+    child = start_holder(folder, tmp_path / "ready", remove)
     write_group(_paths(folder), _entry(1), TARGET)
     finish_child(*child)
     assert len(_contents(_paths(folder))) == 1

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from sgl_tune.cache.record import serialise
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.resolve import resolve_deployment
-from sgl_tune.keys.plan import make_plan
 from tests.sgl_tune.cache.caches import KEY, cache_folder, good, rank_names, write_ranks
 from tests.sgl_tune.cache.corpus import TARGET
+from tests.sgl_tune.fleet.nodes import entries, warmed
 from tests.sgl_tune.running import Ran, run, run_on_terminal
 
 
@@ -48,18 +46,12 @@ def _codes(data: dict[str, Any]) -> set[str]:
     return {item["code"] for item in found}
 
 
-def _warmed(cache_dir: Path, *, drop: int = 0, tp: int = 2) -> Path:
-    """The cache that the deployment of MODEL and --tp asks for, less some of its entries."""
-    flags = ServerFlags.of(
-        model_path=MODEL[1], moe_runner_backend=MODEL[3], tp=tp, flashinfer_version="0.7.2", arch="sm90"
-    )
-    plan = make_plan(resolve_deployment(flags), gpus=()).target
-    entries = {key: [op.runner, 1, list(op.policy)] for op in plan.ops for key in op.keys}
-    kept = dict(list(entries.items())[drop:])
-    for path in plan.paths:
-        (cache_dir / path).parent.mkdir(parents=True, exist_ok=True)
-        (cache_dir / path).write_bytes(serialise(TARGET, kept))
-    return cache_dir / plan.folder
+def _warmed(cache_dir: Path, drop: int = 0) -> Path:
+    """The cache that the deployment of MODEL and --tp 2 asks for, less some of its entries."""
+    folder = warmed(cache_dir)
+    for path in folder.iterdir():
+        path.write_bytes(serialise(TARGET, dict(list(entries().items())[drop:])))
+    return folder
 
 
 def test_a_good_cache_ends_with_0(tmp_path: Path, target: Path) -> None:

@@ -12,8 +12,8 @@ from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.fleet.node import holdings_json
 from sgl_tune.fleet.take import take_holdings
 from sgl_tune.keys.plan import Plan, make_plan
-from sgl_tune.verify.environment import Target
 from sgl_tune.verify.stores import machine_of
+from tests.sgl_tune.cache.caches import HERE
 from tests.sgl_tune.cache.corpus import TARGET
 from tests.sgl_tune.running import Ran, run_here
 
@@ -23,7 +23,6 @@ FLAGS = ServerFlags.of(
     sglang_version=SGLANG, flashinfer_version="0.7.2",
 )  # fmt: skip
 WORDS = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinfer_cutlass", "--tp", 2)
-HERE = Target(TARGET, "the test", flashinfer="0.7.2", arch="sm90")
 
 
 def plan() -> Plan:
