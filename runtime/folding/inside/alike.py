@@ -19,7 +19,7 @@ def kinds(layers: Sequence[Any]) -> list[int]:
     """For each layer the place of the first one that it is equal to, which may be its own."""
     found: list[int] = []
     for at, layer in enumerate(layers):
-        firsts = (one for one in dict.fromkeys(found) if _are_equal(layers[one], layer, one, at))
+        firsts = (one for one in dict.fromkeys(found[::-1]) if _are_equal(layers[one], layer, one, at))
         found.append(next(firsts, at))
     return found
 

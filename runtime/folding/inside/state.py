@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 
 Path = tuple[Any, ...]  # the place of an argument, then the names of attributes
-PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
+PLAIN = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device))
+_ALONE = (*PLAIN, torch.Tensor, torch.nn.Module)
 FEW = 8  # attributes: an object below an argument that has more is known by its identity alone
 
 
@@ -43,10 +44,10 @@ def state(given: Sequence[Any]) -> State:
 
 
 def form_of(one: Any) -> Any:  # what another value must have to stand for this one
-    if isinstance(one, torch.Tensor) and one.is_cuda:
-        return one.dtype, one.device, one.shape, one.stride()
     if type(one) in PLAIN:
         return type(one) if type(one) is int else (type(one), one)
+    if isinstance(one, torch.Tensor) and one.is_cuda:
+        return one.dtype, one.device, one.shape, one.stride()
     if isinstance(one, (functools.partial, types.FunctionType, types.MethodType)):  # of equal layers
         return type(one), getattr(getattr(one, "func", one), "__qualname__", one)
     return type(one) if is_small(one) else id(one)
@@ -54,7 +55,7 @@ def form_of(one: Any) -> Any:  # what another value must have to stand for this 
 
 def is_small(one: Any) -> bool:
     """Whether an object is no more than a few attributes, so that another of its kind can stand for it."""
-    if isinstance(one, (*PLAIN, torch.Tensor, torch.nn.Module)) or callable(one):
+    if isinstance(one, _ALONE) or callable(one):
         return False
     return 0 < len(slots_of(type(one))) + len(getattr(one, "__dict__", ())) <= FEW
 

@@ -38,9 +38,7 @@ class Swap(tuple[Path, ...]):  # the attributes that held a tensor that is relea
 
 
 class Take(NamedTuple):
-    steps: tuple[
-        Any, ...
-    ]  # bytes and stream of an allocation, the place of one that is released, or a `Swap`
+    steps: tuple[Any, ...]  # bytes and stream of an allocation, the place of a release, or a `Swap`
     grown: tuple[int, ...]  # nodes, messages and branches of the captured graph, and the streams in it
 
 
@@ -144,21 +142,22 @@ class Again:
             put(self._given, path, self.result(self._held[path]))
 
     def _run(self, take: Take) -> None:
+        memory, written = self._memory, dict[int, int]()  # the largest that was taken at an address
         for step in take.steps:
             if type(step) is int:
-                torch._C._cuda_cudaCachingAllocator_raw_delete(self._memory.pop(step))
-                continue
-            if type(step) is Swap:
+                torch._C._cuda_cudaCachingAllocator_raw_delete(memory.pop(step))
+            elif type(step) is Swap:
                 self._swap(step)
-                continue
-            if self._all in self._stays:
-                made = self._memory[self._all] = torch.empty(step[0], dtype=torch.uint8, device="cuda")
-                at = made.data_ptr()
             else:
-                at = self._memory[self._all] = torch._C._cuda_cudaCachingAllocator_raw_alloc(*step)
-            if small.runs():
-                library().mark(at, step[0], 0)
-            self._all += 1
+                if self._all in self._stays:
+                    made = memory[self._all] = torch.empty(step[0], dtype=torch.uint8, device="cuda")
+                    at = made.data_ptr()
+                else:
+                    at = memory[self._all] = torch._C._cuda_cudaCachingAllocator_raw_alloc(*step)
+                written[at] = max(step[0], written.get(at, 0))
+                self._all += 1
+        for at, size in written.items() if small.runs() else ():
+            library().mark(at, size, 0)
         if any(take.grown):
             library().runtime("ghost_grow")((ctypes.c_uint64 * len(take.grown))(*take.grown))
 
