@@ -70,8 +70,7 @@ class Asker:
     ) -> Record:
         """Return one start's record. If the resolved arguments need more GPUs, start again with them."""
         self._questions += 1
-        given = dict(outside or {}) or None
-        name = f"start{self._questions}"
+        given, name = dict(outside or {}) or None, f"start{self._questions}"
         request = Request(tuple(argv), rank, given, name, snapshot, until, (), title, tactics, fold)
         devices = world_of(argv).devices
         record = self._run(devices, request, say, seconds)

@@ -115,8 +115,7 @@ def _fork(request: dict[str, Any]) -> None:
 
 
 def _ended(code: int, used: resource.struct_rusage) -> None:
-    cpu = round(used.ru_utime + used.ru_stime, 2)
-    stream.say("ended", code=code, cpu=cpu, rss=used.ru_maxrss * 1024)
+    stream.say("ended", code=code, cpu=round(used.ru_utime + used.ru_stime, 2), rss=used.ru_maxrss * 1024)
 
 
 def _allow_cuda() -> None:
@@ -144,8 +143,7 @@ def _end_with(parent: int) -> None:
 
 
 def _cpu() -> float:
-    used = os.times()
-    return round(used.user + used.system, 2)
+    return round(sum(os.times()[:2]), 2)
 
 
 if __name__ == "__main__":
