@@ -3,8 +3,8 @@
 PYTHONPATH=. python benchmarks/mem_report_speed.py SERVER... [--case Llama]
 
 Each server is a Python or a venv with SGLang. A first call builds what all calls share (libraries, bytecode,
-Triton's kernels) and is not counted. Equal layers are folded (--fast) unless said. `further` is what a second
-start adds in the same call.
+Triton's kernels) and is not counted. Equal layers are folded unless said. `further` is a second start in the
+same call, by its record: two calls differ by more than that where other work runs beside them.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ class Caller:
 
     def __init__(self, folder: Path, server: str) -> None:
         self._folder, self._server = folder, server
+        self._records = folder / "sgl-tune" / "records"
 
     def cpu(self, *arguments: str) -> float:
         """Return the CPU seconds of one call."""
         command = [sys.executable, "-m", "sgl_tune.cli.app", "mem-report", *self._options(), *arguments]
         environment = {**os.environ, "XDG_CACHE_HOME": str(self._folder)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = str(self._folder / "own-bytecode")
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
         _, _, usage = os.wait4(child.pid, 0)
         return round(usage.ru_utime + usage.ru_stime, 2)
@@ -55,21 +58,27 @@ class Caller:
         told = {"sglang": record["asked"]["versions"]["sglang"], "ending": record["ending"]["how"]}
         return {**told, "start": record["cost"]["cpu"], "mib": record["cost"]["rss"] >> 20}
 
+    def starts(self) -> float:
+        """Return the CPU seconds of all starts whose records are kept."""
+        kept = self._records.glob("*.json")
+        return round(sum(json.loads(file.read_text())["cost"]["cpu"] for file in kept), 2)
+
     def forget(self) -> None:
-        shutil.rmtree(self._folder / "sgl-tune" / "records", ignore_errors=True)
+        shutil.rmtree(self._records, ignore_errors=True)
 
 
 def measure(caller: Caller, arguments: tuple[str, ...]) -> dict[str, Any]:
     caller.cpu(*arguments)
     caller.forget()
-    plain = caller.cpu(*arguments)
-    arguments = (*arguments, "--fast")
+    plain = caller.cpu(*arguments, "--no-fold")
+    caller.forget()
     first = caller.cpu(*arguments)
     row = {"first, not folded": plain, "first": first, "kept": caller.cpu(*arguments), **caller.cost()}
+    first_start = caller.starts()
+    caller.cpu(*arguments, *WHAT_IF)
+    row["further"] = round(caller.starts() - first_start, 2)
     caller.forget()
-    row["further"] = round(caller.cpu(*arguments, *WHAT_IF) - first, 2)
-    caller.forget()
-    return {**row, "fit": caller.cpu(*arguments, "--fit")}
+    return {**row, "fit": caller.cpu(*arguments, "--fit"), "load average": os.getloadavg()[1]}
 
 
 def main() -> None:
