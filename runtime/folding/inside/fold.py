@@ -85,8 +85,7 @@ class Stack:  # a list of layers, whose calls come here
             self._seen.clear()
             self._is_proof = small.runs() not in self._proven
             self._proven.add(small.runs())
-        self._last = at
-        given, _ = tree_flatten((args, kwargs))
+        self._last, given = at, tree_flatten((args, kwargs))[0]
         # A number that can be a layer's is counted from this layer's.
         forms = [one - at * (one <= len(self._layers)) if type(one) is int else form_of(one) for one in given]
         kind = self._kinds[at]

@@ -150,7 +150,9 @@ class Again:
                 self._swap(step)
             else:
                 if self._all in self._stays:
-                    made = memory[self._all] = torch.empty(step[0], dtype=torch.uint8, device="cuda")
+                    theirs = torch.cuda.ExternalStream(step[1]) if step[1] else torch.cuda.default_stream()
+                    with torch.cuda.stream(theirs):
+                        made = memory[self._all] = torch.empty(step[0], dtype=torch.uint8, device="cuda")
                     at = made.data_ptr()
                 else:
                     at = memory[self._all] = torch._C._cuda_cudaCachingAllocator_raw_alloc(*step)
@@ -169,8 +171,7 @@ def _listen(what: Literal["all"] | None) -> None:
 def _history() -> list[dict[str, Any]]:
     for one in NO_POOL:  # torch 2.11 gives back a reference to each that it never took
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
-    told = torch._C._cuda_memorySnapshot(NO_POOL)
-    return list(told["device_traces"][torch.cuda.current_device()])
+    return list(torch._C._cuda_memorySnapshot(NO_POOL)["device_traces"][torch.cuda.current_device()])
 
 
 def asked(name: str, kind: Any) -> list[int]:
