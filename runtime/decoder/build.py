@@ -38,8 +38,8 @@ class Build:
     def _scheme(self, kind: Kind | None) -> Scheme:
         return scheme_of(kind, self.model, self.runtime)
 
-    def norm(self, size: int, eps: float | None = None) -> RMSNorm:
-        return RMSNorm(size, self.model.style.rms_eps if eps is None else eps, self.dtype, self.device)
+    def norm(self, size: int) -> RMSNorm:
+        return RMSNorm(size, self.dtype, self.device)
 
     def norm_of_rows(self) -> RMSNorm:
         return self.norm(self.model.hidden_size)

@@ -34,8 +34,8 @@ class GatedDeltaNet(nn.Module):
         self.gates = build.linear(gates, hidden, kept_as=(self.heads,) * 2)
         self.conv = Convolution(build, sum(self.sizes), config.conv_kernel)
         self.rate, self.bias = build.vector(self.heads, torch.float32), build.vector(self.heads)
-        width, eps = config.value_head_dim, build.model.style.rms_eps
-        self.norm = GatedNorm(width, width, eps, build.dtype, build.device, gate_first=False)
+        width = config.value_head_dim
+        self.norm = GatedNorm(width, width, build.dtype, build.device, gate_first=False)
         self.out = build.linear([Part(f"{name}.out_proj", hidden)], values)
 
     def forward(

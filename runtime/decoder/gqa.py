@@ -10,7 +10,7 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend
 from runtime.layers.linear import Part
-from runtime.layers.norm import RMSNorm
+from runtime.layers.norm import EPS, RMSNorm
 from runtime.layers.rope import rope_
 from runtime.server.layer_config import AttentionConfig, share
 from runtime.server.sizes.sizing import kv_heads_per_rank
@@ -21,7 +21,7 @@ class GroupedQueryAttention(nn.Module):
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
-        model, ranks, rank = build.model, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
+        model, ranks = build.model, build.comm.size("attn_tp")
         config = model.layer_attention(layer_id)
         self.rope, self.head_dim = config.rope, config.head_dim
         self.has_gate = config.output_gate
@@ -33,13 +33,8 @@ class GroupedQueryAttention(nn.Module):
         parts = [Part(f"{name}.{one}_proj", rows) for one, rows in (("q", asked), ("k", kv), ("v", kv))]
         hidden = model.hidden_size
         self.qkv = build.linear(parts, hidden, bias=config.bias, rows_over=ranks)
-        self.out = build.linear(
-            [Part(f"{name}.o_proj", hidden)],
-            q,
-            bias=config.output_bias,
-            adds_bias=rank == 0,
-            columns_over=ranks,
-        )
+        back = [Part(f"{name}.o_proj", hidden)]
+        self.out = build.linear(back, q, bias=config.output_bias, columns_over=ranks)
         self.norms = _query_key_norms(build, config, q, kv)
         self.sinks: nn.Parameter | None = None
         if config.sinks:
@@ -88,7 +83,7 @@ class WholeNorms(HeadNorms):
         self.comm.all_reduce(squares, "attn_tp")
         for x, norm, sums in zip((q, k), (self.q_norm, self.k_norm), squares, strict=True):
             width = norm.weight.numel() * self.comm.size("attn_tp")
-            x.mul_(torch.rsqrt(sums / width + norm.eps)[:, None, None]).mul_(norm.weight.view(x.shape[1:]))
+            x.mul_(torch.rsqrt(sums / width + EPS)[:, None, None]).mul_(norm.weight.view(x.shape[1:]))
 
 
 def _query_key_norms(build: Build, config: AttentionConfig, q: int, kv: int) -> HeadNorms | None:

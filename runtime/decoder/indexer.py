@@ -11,10 +11,9 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import select_tokens
 from runtime.layers.linear import Linear, Part
+from runtime.layers.norm import EPS
 from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
-
-_EPS = 1e-6  # of a key's norm
 
 
 class Indexer(nn.Module):
@@ -50,7 +49,7 @@ class Indexer(nn.Module):
             k, weights = self.rest(x).split([size, heads], dim=-1)
         else:
             k, weights = self.key(x), self.rest(x)
-        k = F.layer_norm(k.float(), (size,), self.key_norm_weight, self.key_norm_bias, _EPS).to(x.dtype)
+        k = F.layer_norm(k.float(), (size,), self.key_norm_weight, self.key_norm_bias, EPS).to(x.dtype)
         rope_(q, k.unsqueeze(1), table, batch.positions, self.config.interleaved)
         weights = weights.float() * (heads * size) ** -0.5
         return select_tokens(q, k, weights, self.config.top_k, self.layer_id, batch, pool)

@@ -11,6 +11,7 @@ from runtime.decoder.convolution import Convolution
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.linear import Part
+from runtime.layers.norm import EPS
 from runtime.layers.recurrence import GatedNorm, Rows, recur
 from runtime.server.layer_config import Mamba2Config, share
 
@@ -21,7 +22,7 @@ class Mamba2Mixer(nn.Module):
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
-        config, ranks, rank = build.model.recurrent, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
+        config, ranks = build.model.recurrent, build.comm.size("attn_tp")
         assert isinstance(config, Mamba2Config)
         self.config, self.layer_id, self.comm = config, layer_id, build.comm
         heads = share(config.num_heads, ranks, "the number of Mamba heads")
@@ -34,10 +35,10 @@ class Mamba2Mixer(nn.Module):
         self.conv = Convolution(build, sum(self.widths), config.conv_kernel, config.conv_bias)
         self.rate = build.vector(heads, torch.float32)
         self.bias, self.skip = build.vector(heads), build.vector(heads)
-        group, eps = config.inner_size // config.num_groups, build.model.style.rms_eps
-        self.norm = GatedNorm(inner, group, eps, build.dtype, build.device, gate_first=True)
+        group = config.inner_size // config.num_groups
+        self.norm = GatedNorm(inner, group, build.dtype, build.device, gate_first=True)
         back = [Part(f"{name}.out_proj", hidden)]
-        self.out = build.linear(back, inner, bias=bias, adds_bias=rank == 0, columns_over=ranks)
+        self.out = build.linear(back, inner, bias=bias, columns_over=ranks)
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
@@ -48,7 +49,7 @@ class Mamba2Mixer(nn.Module):
         values, keys, queries = self.conv(mixed, state.conv, rows).split(self.widths, dim=-1)
         q, k = (one.unflatten(-1, (-1, config.state_size)) for one in (queries, keys))
         v, given = values.unflatten(-1, (-1, config.head_dim)), (step, None, self.rate, self.bias, self.skip)
-        answer = recur(q, k, v, *given, config.least_step, state.recurrent, rows).flatten(1)
+        answer = recur(q, k, v, *given, 0.0, state.recurrent, rows).flatten(1)
         del values, keys, queries, q, k, v
         return self.out(self._normed(answer, gate))
 
@@ -58,5 +59,5 @@ class Mamba2Mixer(nn.Module):
         opened = x * F.silu(gate.float())
         squares = opened.square().sum(-1, keepdim=True)
         self.comm.all_reduce(squares, "attn_tp")
-        scaled = opened * torch.rsqrt(squares / self.config.inner_size + self.norm.eps)
+        scaled = opened * torch.rsqrt(squares / self.config.inner_size + EPS)
         return self.norm.weight * scaled.to(x.dtype)

@@ -18,8 +18,6 @@ from runtime.layers.rope import rope_
 from runtime.layers.scaled_linear import fp8_head_products
 from runtime.server.layer_config import share
 
-_EPS = 1e-6  # whatever the norms of rows have
-
 
 class LatentAttention(nn.Module):
     """Latent attention. Its output is a partial sum over the attention-TP group."""
@@ -39,10 +37,10 @@ class LatentAttention(nn.Module):
         downs.append(Part(f"{name}.kv_a_proj_with_mqa", mla.cache_dim))
         self.sizes, hidden = [part.rows for part in downs], model.hidden_size
         self.down = build.linear(downs, hidden, kept_as=(sum(self.sizes),))
-        self.q_norm = build.norm(mla.q_lora_rank, _EPS)
+        self.q_norm = build.norm(mla.q_lora_rank)
         query = Part(f"{name}.q_b_proj", heads * mla.qk_head_dim)
         self.q_up = build.linear([query], mla.q_lora_rank, rows_over=ranks)
-        self.kv_norm = build.norm(mla.kv_lora_rank, _EPS)
+        self.kv_norm = build.norm(mla.kv_lora_rank)
         kv = Part(f"{name}.kv_b_proj", heads * (mla.qk_nope_head_dim + mla.v_head_dim))
         self.kv_up = build.linear([kv], mla.kv_lora_rank, rows_over=ranks)
         self.out = build.linear([Part(f"{name}.o_proj", hidden)], heads * mla.v_head_dim, columns_over=ranks)

@@ -43,16 +43,14 @@ class Linear(nn.Module):
         *,
         scheme: Scheme = PLAIN,
         bias: bool = False,
-        adds_bias: bool = True,
         rows_over: int = 1,
         columns_over: int = 1,
         kept_as: tuple[int, ...] = (),
     ) -> None:
-        """`adds_bias` is for partial sums: only one rank of the group may add the bias. `rows_over` and
-        `columns_over` are the numbers of ranks that share the matrix. `kept_as` are the rows of each matrix
-        that a server stores."""
+        """`rows_over` and `columns_over` are the numbers of ranks that share the matrix. `kept_as` are the
+        rows of each matrix that a server stores."""
         super().__init__()
-        self.scheme, self.adds_bias = scheme, adds_bias
+        self.scheme = scheme
         rows = tuple(part.rows for part in parts)
         matrix = Matrix(kept_as or rows, columns, rows_over > 1, columns_over > 1)
         tensors = scheme.create(matrix, dtype, device)
@@ -66,8 +64,7 @@ class Linear(nn.Module):
         self._taken = {**self.tensors, **self.scheme.finish(self.tensors)}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        bias = self.tensors.get("bias") if self.adds_bias else None
-        return self.scheme.linear(x, self._taken, bias)
+        return self.scheme.linear(x, self._taken, self.tensors.get("bias"))
 
     def dequantized(self) -> torch.Tensor:
         """Return the dequantized matrix."""

@@ -7,24 +7,25 @@ from torch import nn
 
 from runtime.simulate.kernel import in_place, kernel
 
+EPS = 1e-6  # of any model: it has no size
+
 
 class RMSNorm(nn.Module):
-    def __init__(self, size: int, eps: float, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, size: int, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
-        self.eps = eps
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return rms_norm(x, self.weight, self.eps)
+        return rms_norm(x, self.weight, EPS)
 
     def in_place(self, x: torch.Tensor) -> torch.Tensor:
         """Norm `x` in place. It may be a strided view, such as the heads inside a fused projection."""
-        rms_norm_(x, self.weight, self.eps)
+        rms_norm_(x, self.weight, EPS)
         return x
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """Add `x` to `residual`, and replace `x` by the norm of the sum. Both in place."""
-        add_rms_norm_(x, residual, self.weight, self.eps)
+        add_rms_norm_(x, residual, self.weight, EPS)
         return x
 
 

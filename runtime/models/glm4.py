@@ -18,7 +18,6 @@ class Glm4Config(Routed):
     intermediate_size: int = 10944
     num_key_value_heads: int | None = 8
     max_position_embeddings: int = 131072
-    rms_norm_eps: float = 1e-5
     moe_intermediate_size: int = 1408
     num_experts_per_tok: int = 8
     n_shared_experts: int = 1

@@ -23,7 +23,6 @@ class GptOssConfig(Config):
     num_key_value_heads: int | None = 8
     sliding_window: int = 128
     max_position_embeddings: int = 131072
-    rms_norm_eps: float = 1e-5
     num_experts_per_tok: int = 4
     num_local_experts: int = 128
     swiglu_alpha: float = 1.702

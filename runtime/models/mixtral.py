@@ -21,7 +21,6 @@ class MixtralConfig(Config):
     intermediate_size: int = 14336
     num_key_value_heads: int | None = 8
     max_position_embeddings: int = 131072
-    rms_norm_eps: float = 1e-5
     num_experts_per_tok: int = 2
     num_local_experts: int = 8
     sliding_window: int | None = None

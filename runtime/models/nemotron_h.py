@@ -33,9 +33,7 @@ _NAMES = TensorNames("backbone.layers", **_PLACES)
 class Mamba2Fields(Routed):
     """The fields of its recurrent layers."""
 
-    SPELLED = members(
-        conv_kernel=("mamba_d_conv",), use_conv_bias=("mamba_conv_bias",), time_step_min=("mamba_dt_min",)
-    )
+    SPELLED = members(conv_kernel=("mamba_d_conv",), use_conv_bias=("mamba_conv_bias",))
 
     ssm_state_size: int = 128
     mamba_num_heads: int = 128
@@ -45,7 +43,6 @@ class Mamba2Fields(Routed):
     conv_kernel: int = 4
     use_conv_bias: bool = True
     use_bias: bool = False
-    time_step_min: float = 0.001
 
     def mamba(self) -> Mamba2Config:
         """Return the mixer's sizes. SGLang reads both counts of groups, so they must not differ."""
@@ -60,7 +57,6 @@ class Mamba2Fields(Routed):
             conv_kernel=self.conv_kernel,
             conv_bias=self.use_conv_bias,
             bias=self.use_bias,
-            least_step=self.time_step_min,
         )
 
 
@@ -72,7 +68,6 @@ class NemotronHConfig(Mamba2Fields):
         tie_word_embeddings=(False,),
         n_shared_experts=(1,),
     )
-    SPELLED = members(**Mamba2Fields.SPELLED, rms_norm_eps=("layer_norm_epsilon",))
 
     num_hidden_layers: int = 1  # the number that config.json gives
     intermediate_size: int = 21504
@@ -80,7 +75,6 @@ class NemotronHConfig(Mamba2Fields):
     num_key_value_heads: int | None = 8
     head_dim: int | None = 128
     max_position_embeddings: int = 4096
-    rms_norm_eps: float = 1e-5
     n_routed_experts: int = 8
     n_shared_experts: int = 1
     moe_intermediate_size: int = 7688

@@ -38,7 +38,7 @@ def model(
         attention=dict(attention),
         attention_kinds=tuple(attention_kinds),
         layer_kinds=tuple(layer_kinds),
-        style=Style(**{"rms_eps": c.rms_norm_eps, **style}),
+        style=Style(**style),
         traits=traits,
         gaps=Gaps(tuple(dict.fromkeys(gaps))),
         **parts,

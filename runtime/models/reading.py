@@ -42,7 +42,6 @@ class Config:
     head_dim: int | None = None
     intermediate_size: int
     max_position_embeddings: int
-    rms_norm_eps: float = 1e-6
     tie_word_embeddings: bool = False
     attention_bias: bool = False
 

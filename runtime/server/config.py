@@ -33,7 +33,6 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    rms_eps: float = 1e-6
     norms_after: bool = False  # each half of a layer, too
     gated: bool = True  # else relu(up) squared
 

@@ -158,7 +158,6 @@ class Mamba2Config:
     conv_kernel: int
     conv_bias: bool
     bias: bool
-    least_step: float  # used by transformers' prefill, not by its decode nor SGLang
 
     def __post_init__(self) -> None:
         _check_groups("Mamba heads", self.num_heads, "groups", self.num_groups)

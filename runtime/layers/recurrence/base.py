@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from runtime.layers.norm import EPS
 from runtime.layers.recurrence import reference
 from runtime.layers.recurrence.reference import Rows
 from runtime.simulate.kernel import kernel
@@ -106,18 +107,17 @@ class GatedNorm(nn.Module):
         self,
         size: int,
         group: int,
-        eps: float,
         dtype: torch.dtype,
         device: torch.device,
         *,
         gate_first: bool,
     ) -> None:
         super().__init__()
-        self.group, self.eps, self.gate_first = group, eps, gate_first
+        self.group, self.gate_first = group, gate_first
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
 
     def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        return gated_norm(x, gate, self.weight, self.group, self.eps, self.gate_first)
+        return gated_norm(x, gate, self.weight, self.group, EPS, self.gate_first)
 
 
 def _power_of_2(value: int) -> int:
