@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,8 @@ _own: dict[str, Any] = {}  # Triton's own functions, before the ghost replaces t
 _PARTS = ("make_backend", "get_cache_manager")
 # Its C code: what launches a kernel, and since 3.8 the driver's helpers alone.
 _BUILDERS = ("compile_module_from_src", "compile_module_from_file")
+# Since 3.8 their key holds the folder of the driver's library. On a target ldconfig names one of these.
+_OF_THE_DRIVER = tuple(f"{at}/{platform.machine()}-linux-gnu" for at in ("/lib", "/usr/lib"))
 
 
 @after("triton.compiler.compiler", first=True)
@@ -48,8 +52,14 @@ def wrap() -> None:
 
 def _built_aside(builder: str, in_part: Callable[..., Any]) -> Callable[..., Any]:
     def build(*args: Any, **kwargs: Any) -> Any:
+        def for_real() -> None:
+            for folder in _OF_THE_DRIVER:
+                there = [folder if one == ours else one for one in kwargs.get("library_dirs") or ()]
+                _own[builder](*args, **{**kwargs, "library_dirs": there})
+
+        ours = os.environ.get("TRITON_LIBCUDA_PATH")
         name = str(kwargs.get("name") or (args[1] if len(args) > 1 else ""))
-        compile_aside("triton", name, lambda: _own[builder](*args, **kwargs))
+        compile_aside("triton", name, for_real)
         return in_part(*args, **kwargs)
 
     return build
