@@ -16,18 +16,18 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 41_701
+MOST_LINES_OF_ALL_TESTS = 41_658
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
 )
-MOST_LINES_OF_THE_CORE = 11_074
+MOST_LINES_OF_THE_CORE = 11_059
 MOST_LINES = {
     "toml": 15,
     "__init__": 15, "autotune": 2300, "devices": 627, "flashinfer": 1087, "folding": 536, "baking": 600,
-    "moe_configs": 850, "config_files": 374, "config_tuning": 576, "pins": 170, "forward": 729, "ghost":
-    6592, "graphs": 348, "layers": 1944, "models": 1212, "decoder": 965, "moe": 1068, "record": 800,
-    "server": 2777, "sglang": 2764, "simulate": 842, "start": 562, "__main__": 10, "asking": 696,
+    "moe_configs": 850, "config_files": 374, "config_tuning": 576, "pins": 170, "forward": 728, "ghost":
+    6592, "graphs": 348, "layers": 1944, "models": 1211, "decoder": 965, "moe": 1056, "record": 800,
+    "server": 2776, "sglang": 2764, "simulate": 842, "start": 562, "__main__": 10, "asking": 696,
     "cache": 3205, "cli": 1250, "commands": 3379, "compile": 1125,
     "deployment": 2499, "errors": 50, "explain": 549, "export":
     429, "fleet": 1590, "keys": 849, "locks": 20, "log_lines": 200, "markdown": 57,

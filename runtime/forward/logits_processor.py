@@ -86,8 +86,7 @@ class LogitsProcessor:
         logits = self._gather_vocab(logits)
         if self.gathers_dp_rows:
             logits = own_rows(logits, rows.shape[0], self.comm)
-        logits, cap = logits[:, : self.vocabulary.size].float(), self.vocabulary.logit_cap
-        return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
+        return logits[:, : self.vocabulary.size].float()
 
     def _gather_vocab(self, shard: torch.Tensor) -> torch.Tensor:
         """Gather vocabulary shards [rows, vocab / n] one after the other, and copy to [rows, vocab]."""

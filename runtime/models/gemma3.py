@@ -21,7 +21,6 @@ class Gemma3Config(Config):
     tie_word_embeddings: bool = True
     sliding_window: int | None = 4096
     sliding_window_pattern: int = 6
-    final_logit_softcapping: float | None = None
 
 
 def gemma3(c: Gemma3Config) -> ModelConfig:
@@ -35,7 +34,7 @@ def gemma3(c: Gemma3Config) -> ModelConfig:
         {kind: _attention(c, kind) for kind in dict.fromkeys(kinds)},
         kinds,
         ["dense"] * layers,
-        vocabulary={"whole": True, "logit_cap": c.final_logit_softcapping},
+        vocabulary={"whole": True},
         style={"norms_after": True},
         traits=Traits(splits_over_tp=True),
     )

@@ -21,7 +21,7 @@ from runtime.simulate.kernel import kernel
 
 
 class FlashInferCutlassBackend(TunedBackend):
-    """bf16, and fp8 with one scale per tensor. The kernel reads [up, gate] rows, or only up rows."""
+    """bf16, and fp8 with one scale per tensor. The order of rows is left, because they are random."""
 
     name: ClassVar[str] = "flashinfer_cutlass"
     _held: torch.Tensor | None = None
@@ -38,9 +38,6 @@ class FlashInferCutlassBackend(TunedBackend):
             )
         if weights.w13_bias is not None:
             raise ConfigError("SGLang passes no expert biases to flashinfer_cutlass: use another backend")
-        if weights.is_gated and not weights.w13.is_meta:
-            with torch.no_grad():
-                _swap_halves(weights.w13)
         return _with_kernel_scales(weights) if weights.w13.dtype == torch.float8_e4m3fn else weights
 
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
@@ -58,15 +55,6 @@ class FlashInferCutlassBackend(TunedBackend):
         if tune_max > self._profiled.get(shape, 0):
             self._profiled[shape] = tune_max
             self._held = hold_profile_workspace(shape, tune_max)
-
-
-def _swap_halves(rows: torch.Tensor) -> None:
-    """Turn [gate, up] into [up, gate], in place."""
-    half = rows.shape[1] // 2
-    for expert in rows:
-        gate = expert[:half].clone()
-        expert[:half].copy_(expert[half:])
-        expert[half:].copy_(gate)
 
 
 def _buffers(x: torch.Tensor, topk: TopK, weights: ExpertWeights, *_: Any) -> Sequence[int]:

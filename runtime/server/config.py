@@ -28,7 +28,6 @@ class Vocabulary:
     size: int
     is_tied: bool = False  # the head is the embedding's table
     whole: bool = False  # on every rank: srt/models/gemma3_causal.py
-    logit_cap: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
