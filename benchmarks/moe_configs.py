@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -25,9 +25,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from runtime.ghost.gpus import gpus  # noqa: E402
+from runtime.record.checked import read  # noqa: E402
 from runtime.record.record import Record  # noqa: E402
 from sgl_tune.config_files.root import VARIABLE  # noqa: E402
-from sgl_tune.config_tuning.job import LayerJob, read_layer_job, read_layer_report  # noqa: E402
+from sgl_tune.config_tuning.job import LayerJob, Report  # noqa: E402
 from sgl_tune.config_tuning.plan import ConfigPlan, config_plan  # noqa: E402
 from sgl_tune.config_tuning.story import COMPILER, WORKER, LayerResult, _job, _written  # noqa: E402
 from sgl_tune.processes.command import THIS  # noqa: E402
@@ -62,13 +63,13 @@ def main() -> None:
 
             def compile_in_order() -> None:
                 for place, (_, _, job) in enumerate(jobs):
-                    compiled[place] = compiler.run({"job": job.to_json()}, lambda *_: None)
+                    compiled[place] = compiler.run({"job": asdict(job)}, lambda *_: None)
                     ready[place].set()
 
             threading.Thread(target=compile_in_order, daemon=True).start()
             for place, (name, plan, job) in enumerate(jobs):
                 ready[place].wait()
-                report = read_layer_report(worker.run({"job": job.to_json()}, lambda *_: None))
+                report = read(Report, worker.run({"job": asdict(job)}, lambda *_: None), "report")
                 layer = plan.layers[0]
                 done = _written(plan, LayerResult(layer, report, compiled[place], ()))
                 results[name] = {
@@ -102,7 +103,7 @@ def _below(source: Path) -> tuple[str, ...]:
 
 
 def _in_a_fresh_process(name: str, plan: ConfigPlan, job: LayerJob, exhaustive: bool) -> dict[str, Any]:
-    step = {"job": job.to_json(), "root": str(plan.root), "exhaustive": exhaustive}
+    step = {"job": asdict(job), "root": str(plan.root), "exhaustive": exhaustive}
     done = subprocess.run(
         [sys.executable, __file__, "-", "-"], input=json.dumps(step), text=True,
         capture_output=True, timeout=400,
@@ -120,7 +121,7 @@ def one_step() -> None:
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
     step = json.load(sys.stdin)
-    job, root = read_layer_job(step["job"]), step["root"]
+    job, root = read(LayerJob, step["job"], "job"), step["root"]
     import torch
 
     from runtime.moe_configs.inside.places import places

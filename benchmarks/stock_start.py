@@ -15,7 +15,8 @@ from pathlib import Path
 from benchmarks.record import write_record
 from runtime.server.units import MIB
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.deployment.project_file import meant_by
+from sgl_tune.deployment.selection import deployment_of
 from sgl_tune.memory.core.predict import predict
 from sgl_tune.memory.core.start import starts_of
 from sgl_tune.memory.report import MemoryReport
@@ -81,7 +82,7 @@ class Row:
 
 
 def prediction() -> MemoryReport:
-    start = starts_of(select_deployments(FLAGS)[0], "0")[0]
+    start = starts_of(deployment_of(meant_by(FLAGS)[0]), "0")[0]
     return predict(start.as_measured())
 
 

@@ -26,7 +26,8 @@ from benchmarks.record import write_record
 from runtime.server.units import GIB, MIB
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
+from sgl_tune.deployment.project_file import meant_by
+from sgl_tune.deployment.selection import deployment_of as resolved
 from sgl_tune.memory.core.predict import predict
 from sgl_tune.memory.core.start import starts_of
 from sgl_tune.memory.report import MemoryReport
@@ -72,7 +73,7 @@ def known_rounds() -> list[str]:
 
 def deployment_of(start: RealStart) -> Deployment:
     flags = ServerFlags.of(sglang_version="0.5.17", gpu="H200")
-    return select_deployments(flags, command=[*start.command, *RANDOM_WEIGHTS])[0]
+    return resolved(meant_by(flags, [*start.command, *RANDOM_WEIGHTS])[0])
 
 
 def prediction(deployment: Deployment) -> MemoryReport:

@@ -6,7 +6,8 @@ import time
 
 from runtime.moe_configs.inside import pretending
 from runtime.moe_configs.inside.places import places
-from sgl_tune.config_tuning.job import read_layer_job
+from runtime.record.checked import read
+from sgl_tune.config_tuning.job import LayerJob
 from sgl_tune.processes.child import Child
 from sgl_tune.warm.events import DONE, ERROR, PROGRESS, START
 
@@ -16,7 +17,7 @@ def main(child: Child) -> None:
     child.command()  # the first command, its team: this process alone
     child.say(START)
     for command in child.commands():
-        job = read_layer_job(command["job"])
+        job = read(LayerJob, command["job"], "job")
         try:
             pretending.be_a(*job.gpu)
             from runtime.moe_configs.compiling import compile_all

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from runtime.moe_configs.candidates import Choice, Layer, Tile
-from runtime.record.checked import read
+from runtime.moe_configs.candidates import Choice, Layer
 from runtime.record.layers import LayerCall
 
 
@@ -21,13 +19,6 @@ class LayerJob:
     arguments: dict[str, Any]
     gpu: tuple[str, int, int]
     processes: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def read_layer_job(data: Any) -> LayerJob:
-    return read(LayerJob, data, "job")
 
 
 @dataclass(frozen=True)
@@ -55,10 +46,3 @@ class Report:
     seconds: dict[str, float]
     late: int
     failed: dict[str, str]
-
-
-def read_layer_report(data: Mapping[str, Any]) -> Report:
-    return read(Report, data, "report")
-
-
-__all__ = ["Bucket", "Choice", "LayerJob", "Report", "Tile", "read_layer_job", "read_layer_report"]

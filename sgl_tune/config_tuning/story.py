@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from runtime.ghost.gpus import Gpu
+from runtime.record.checked import read
 from sgl_tune.cli.out import Output
 from sgl_tune.config_files.provenance import Bucket as Told
 from sgl_tune.config_files.root import For, Tuned, write_root
-from sgl_tune.config_tuning.job import LayerJob, Report, read_layer_report
+from sgl_tune.config_tuning.job import LayerJob, Report
 from sgl_tune.config_tuning.plan import ConfigPlan, LayerPlan
 from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.command import Python
@@ -84,9 +85,9 @@ def tune(plan: ConfigPlan, gpu: Gpu, python: Python, timeout: float, say: Say) -
         for layer in plan.untuned:
             job = _job(plan, layer, gpu)
             say(f"compiling {layer.names[0]}")
-            compiled = compiler.run({"job": job.to_json()}, lambda *_: None)
+            compiled = compiler.run({"job": asdict(job)}, lambda *_: None)
             say(f"measuring {layer.names[0]}")
-            report = read_layer_report(worker.run({"job": job.to_json()}, lambda *_: None))
+            report = read(Report, worker.run({"job": asdict(job)}, lambda *_: None), "report")
             _check(plan, report)
             done.append(_written(plan, LayerResult(layer, report, compiled, ())))
         return done

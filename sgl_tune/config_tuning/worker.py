@@ -13,7 +13,8 @@ from runtime.autotune.search import SearchPolicy
 from runtime.moe_configs.candidates import choices
 from runtime.moe_configs.inside.places import places
 from runtime.moe_configs.search import PRESENT, decide_all
-from sgl_tune.config_tuning.job import LayerJob, read_layer_job
+from runtime.record.checked import read
+from sgl_tune.config_tuning.job import LayerJob
 from sgl_tune.processes.child import Child
 from sgl_tune.warm.events import DONE, ERROR, JOB, PROGRESS, START
 
@@ -31,7 +32,7 @@ def main(child: Child) -> None:
     for command in child.commands():
         assert command["kind"] == JOB
         try:
-            report = measured(read_layer_job(command["job"]), here, partial(child.say, PROGRESS))
+            report = measured(read(LayerJob, command["job"], "job"), here, partial(child.say, PROGRESS))
         except Exception as error:
             child.say(ERROR, message=f"{type(error).__name__}: {str(error)[:500]}")
             raise

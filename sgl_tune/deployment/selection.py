@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from runtime.server.gpus import GpuModel
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.project_file import Meant, meant_by
+from sgl_tune.deployment.project_file import Meant
 from sgl_tune.deployment.resolve import Place, resolve_deployment
 
 
@@ -29,14 +27,3 @@ def deployment_of(
 
         return from_command(one.command, one.flags, place, changes)
     return resolve_deployment(one.flags.changed(**changes), place)
-
-
-def select_deployments(
-    flags: ServerFlags,
-    command: Sequence[str] = (),
-    name: str | None = None,
-    environ: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-    changes: Mapping[str, Any] = MappingProxyType({}),
-) -> tuple[Deployment, ...]:
-    return tuple(deployment_of(one, environ, changes) for one in meant_by(flags, command, name, folder))

@@ -15,8 +15,8 @@ import yaml
 
 from runtime.toml import tomllib
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
 from tests.examples.recipes import EXAMPLES, containers, pod_of, servers
+from tests.sgl_tune.planning import deployments
 from tests.sgl_tune.running import ROOT, run_here
 from tests.sgl_tune.stores.make import flashinfer_module, sglang_leaf, triton_kernel
 
@@ -94,8 +94,8 @@ def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
 @pytest.mark.parametrize(("name", "command"), sorted(servers()))
 def test_a_server_has_the_key_that_is_warmed(name: str, command: list[str]) -> None:
     flags = ServerFlags.of(gpu="h200", sglang_version="0.5.23")
-    started = select_deployments(flags, command)[0]
-    warmed = {one.name: one for one in select_deployments(flags, folder=EXAMPLES)}
+    started = deployments(flags, command)[0]
+    warmed = {one.name: one for one in deployments(flags, folder=EXAMPLES)}
     wanted = warmed["wide" if "leader" in name else "chat"]
     assert started.server.tuning.key == wanted.server.tuning.key and started.server.tuning.tunes
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from runtime.server.units import GIB
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.memory.core.predict import predict
 from sgl_tune.memory.core.start import Start, starts_of
 from sgl_tune.memory.report import MemoryReport
+from tests.sgl_tune.planning import deployments
 
 GLM = {"model_path": "zai-org/GLM-5.1-FP8", "tp": 8, "gpu": "b200", "mem_fraction_static": 0.9}
 GLM_DP = {**GLM, "dp": 8, "enable_dp_attention": True}
@@ -23,7 +23,7 @@ DEMO_ON_CPU = {**DEMO, "chunked_prefill_size": 64, "max_running_requests": 8}
 
 
 def make_starts(what_if: str | None = None, ranks: str = "distinct", **flags: Any) -> tuple[Start, ...]:
-    (deployment,) = select_deployments(ServerFlags.of(**flags))
+    (deployment,) = deployments(ServerFlags.of(**flags))
     return starts_of(deployment, ranks, (what_if,) if what_if else ())
 
 

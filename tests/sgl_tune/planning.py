@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
+from sgl_tune.deployment.project_file import meant_by
 from sgl_tune.deployment.resolve import Place, resolve_deployment
+from sgl_tune.deployment.selection import deployment_of
 from tests.sgl_tune.running import Ran, run_here
 
 START = "python -m sglang.launch_server"
@@ -20,6 +24,16 @@ def deployment(environ: dict[str, str] | None = None, **flags: Any) -> Deploymen
     """By flags alone, on Hopper unless they say otherwise."""
     target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm90"}
     return resolve_deployment(ServerFlags.of(**{**target, **flags}), Place(environ=environ or {}))
+
+
+def deployments(
+    flags: ServerFlags,
+    command: Sequence[str] = (),
+    name: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> tuple[Deployment, ...]:
+    return tuple(deployment_of(one, environ) for one in meant_by(flags, command, name, folder))
 
 
 def warm(*arguments: object) -> Ran:

@@ -8,8 +8,8 @@ import pytest
 
 from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags
 from sgl_tune.deployment.project_file import read_project_file
-from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.errors import UsageError
+from tests.sgl_tune.planning import deployments
 from tests.sgl_tune.running import run_here
 
 TWO = """
@@ -95,7 +95,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 def test_without_a_model_all_deployments_of_the_file_are_selected(tmp_path: Path) -> None:
     _write(tmp_path, TWO.replace('flashinfer-autotune-skip-ops = ["a"]', ""))
-    chat, reason = select_deployments(ServerFlags(), environ={}, folder=tmp_path)
+    chat, reason = deployments(ServerFlags(), environ={}, folder=tmp_path)
     assert (chat.name, chat.parallel.tp) == ("chat", 4)
     assert (reason.name, reason.parallel.tp, str(reason.cache_dir)) == ("reason", 8, "/c")
 
@@ -103,7 +103,7 @@ def test_without_a_model_all_deployments_of_the_file_are_selected(tmp_path: Path
 def test_a_deployment_is_selected_by_name_and_flags_override_it(tmp_path: Path) -> None:
     _write(tmp_path, TWO)
     flags = ServerFlags.of(tp=2, sglang_version="0.5.23")
-    (chat,) = select_deployments(flags, name="sgl-tune.toml:chat", environ={}, folder=tmp_path)
+    (chat,) = deployments(flags, name="sgl-tune.toml:chat", environ={}, folder=tmp_path)
     assert (chat.parallel.tp, chat.sglang_version) == (2, "0.5.23")
 
 
@@ -112,7 +112,7 @@ def test_a_flag_over_a_command_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"^--flashinfer-autotune-skip-ops is given .*, reason's in the project file"
     ):
-        select_deployments(ServerFlags(), name="sgl-tune.toml:reason", environ={}, folder=tmp_path)
+        deployments(ServerFlags(), name="sgl-tune.toml:reason", environ={}, folder=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ def test_a_name_of_no_deployment_is_refused(
     if content is not None:
         _write(tmp_path, content)
     with pytest.raises(UsageError, match=message):
-        select_deployments(flags, command, "sgl-tune.toml:other", {}, tmp_path)
+        deployments(flags, command, "sgl-tune.toml:other", {}, tmp_path)
 
 
 def test_neither_model_nor_file_is_the_demo(tmp_path: Path) -> None:
-    (found,) = select_deployments(ServerFlags.of(arch="cpu"), environ={}, folder=tmp_path)
+    (found,) = deployments(ServerFlags.of(arch="cpu"), environ={}, folder=tmp_path)
     assert found.name == "demo-moe"
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.keys.verdict import verdict_of
-from tests.sgl_tune.planning import BLACKWELL, HOPPER, START, warm
+from tests.sgl_tune.planning import BLACKWELL, HOPPER, START, deployments, warm
 from tests.sgl_tune.running import Ran, run_here
 
 QWEN = ("--model-path", "Qwen3-30B-A3B")
@@ -62,7 +61,7 @@ def test_what_is_planned_and_has_no_kernels_here_is_refused_before_the_search(tm
 
 
 def test_a_proof_leaves_no_doubt_of_an_unknown_flashinfer() -> None:
-    (demo,) = select_deployments(ServerFlags.of(flashinfer_version="0.7.999"))
+    (demo,) = deployments(ServerFlags.of(flashinfer_version="0.7.999"))
     before, after = (verdict_of(make_plan(demo, ()), is_proven) for is_proven in (False, True))
     assert (before.exit_code, after.exit_code) == (1, 0)
     assert "0.7.999 is not known here" in before.says and "not known" not in after.says

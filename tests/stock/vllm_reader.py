@@ -140,11 +140,12 @@ def _asked(work: Path, rank: int) -> tuple[int, int]:
     from runtime.devices.cpu import Cpu
     from runtime.start.rehearsal import Rehearsal
     from sgl_tune.deployment.options import ServerFlags
-    from sgl_tune.deployment.selection import select_deployments
+    from sgl_tune.deployment.project_file import meant_by
+    from sgl_tune.deployment.selection import deployment_of
     from sgl_tune.keys.plan import make_plan
     from sgl_tune.warm.job import make_job
 
-    (deployment,) = select_deployments(ServerFlags.of(tp=2, dp=2), folder=work)
+    deployment = deployment_of(meant_by(ServerFlags.of(tp=2, dp=2), folder=work)[0])
     (cache,) = make_job(make_plan(deployment), work, "cpu", ()).caches
     rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, Cpu(), rank)
     with record_asked() as record:

@@ -8,13 +8,13 @@ from typing import Any
 
 from sgl_tune.cache.record import serialise
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.selection import select_deployments
 from sgl_tune.fleet.node import holdings_json
 from sgl_tune.fleet.take import take_holdings
 from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.verify.stores import machine_of
 from tests.sgl_tune.cache.caches import HERE
 from tests.sgl_tune.cache.corpus import TARGET
+from tests.sgl_tune.planning import deployments
 from tests.sgl_tune.running import Ran, run_here
 
 SGLANG = "0.5.23"
@@ -26,7 +26,7 @@ WORDS = ("--model-path", "Qwen/Qwen3-30B-A3B", "--moe-runner-backend", "flashinf
 
 
 def plan() -> Plan:
-    return make_plan(*select_deployments(FLAGS), gpus=())
+    return make_plan(*deployments(FLAGS), gpus=())
 
 
 def entries() -> dict[str, Any]:
