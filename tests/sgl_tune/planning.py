@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from sgl_tune.deployment.deployment import Deployment
@@ -26,14 +24,9 @@ def deployment(environ: dict[str, str] | None = None, **flags: Any) -> Deploymen
     return resolve_deployment(ServerFlags.of(**{**target, **flags}), Place(environ=environ or {}))
 
 
-def deployments(
-    flags: ServerFlags,
-    command: Sequence[str] = (),
-    name: str | None = None,
-    environ: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-) -> tuple[Deployment, ...]:
-    return tuple(deployment_of(one, environ) for one in meant_by(flags, command, name, folder))
+def deployments(*asked: Any, environ: dict[str, str] | None = None, **more: Any) -> tuple[Deployment, ...]:
+    """Those that `meant_by` finds for the same arguments."""
+    return tuple(deployment_of(one, environ) for one in meant_by(*asked, **more))
 
 
 def warm(*arguments: object) -> Ran:

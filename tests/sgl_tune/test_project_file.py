@@ -130,7 +130,7 @@ def test_a_name_of_no_deployment_is_refused(
     if content is not None:
         _write(tmp_path, content)
     with pytest.raises(UsageError, match=message):
-        deployments(flags, command, "sgl-tune.toml:other", {}, tmp_path)
+        deployments(flags, command, "sgl-tune.toml:other", tmp_path)
 
 
 def test_neither_model_nor_file_is_the_demo(tmp_path: Path) -> None:

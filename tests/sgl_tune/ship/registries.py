@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import ipaddress
 import json
@@ -122,6 +123,13 @@ class Wire:
 
     def close(self) -> None:
         self._listening.close()
+
+
+def log_in(docker: Path, port: int, password: str = PASSWORD) -> None:
+    """As `docker login` keeps it."""
+    docker.mkdir(exist_ok=True)
+    auth = base64.b64encode(f"{USER}:{password}".encode()).decode()
+    (docker / "config.json").write_text(json.dumps({"auths": {f"localhost:{port}": {"auth": auth}}}))
 
 
 def certificates(folder: Path) -> tuple[Path, tuple[Path, Path]]:

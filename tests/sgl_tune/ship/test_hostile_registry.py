@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from sgl_tune.ship.remote.registry_session import Broken, Session
 from sgl_tune.ship.remote.remotes import How
 from tests.sgl_tune.running import Ran, run_here
 from tests.sgl_tune.ship.hostile import IMAGE, INDEX, Asked, Good, Hostile, answer, digest, drip, hostile
+from tests.sgl_tune.ship.registries import log_in
 
 PATIENCE, SHORT = 10.0, 0.3  # the second where nothing comes, or too little
 SOON = 20.0
@@ -48,13 +48,6 @@ def pull(server: Hostile, tmp_path: Path, reference: str = ":1", seconds: float 
 def push(server: Hostile, tmp_path: Path, seconds: float) -> Ran:
     (tmp_path / "b.tar.gz").write_bytes(server.good.layer)
     return run_here("push", tmp_path / "b.tar.gz", f"{server.url}:1", "--plain-http", "--timeout", seconds)
-
-
-def log_in(server: Hostile, tmp_path: Path) -> None:
-    (tmp_path / "docker").mkdir()
-    auth = base64.b64encode(b"carol:secret").decode()
-    config = {"auths": {f"localhost:{server.port}": {"auth": auth}}}
-    (tmp_path / "docker" / "config.json").write_text(json.dumps(config))
 
 
 def one_line(ran: Ran, words: str, code: int | None = None) -> None:
@@ -315,16 +308,14 @@ def test_a_password_stays_with_its_registry(asks: str, tmp_path: Path) -> None:
         elsewhere = f"http://127.0.0.1:{other.port}/blob"
         away = lambda asked: answer(307, Location=elsewhere)  # noqa: E731
         with hostile(GET_manifests_1=_asking, GET_blobs=away) as server:
-            log_in(server, tmp_path)
+            log_in(tmp_path / "docker", server.port)
             one_line(pull(server, tmp_path), f"127.0.0.1:{other.port}, which wants a password", 3)
         assert any("authorization" in asked.headers for asked in server.seen)
         assert other.seen and not any("authorization" in asked.headers for asked in other.seen)
     with hostile(GET=lambda asked: answer(200, Good().layer)) as other:
         elsewhere = f"http://127.0.0.1:{other.port}/blob"
         with hostile(GET_manifests_1=_asking, GET_blobs=away) as server:
-            (tmp_path / "docker" / "config.json").unlink()
-            (tmp_path / "docker").rmdir()
-            log_in(server, tmp_path)
+            log_in(tmp_path / "docker", server.port)
             assert pull(server, tmp_path).code == 0
         assert other.seen and not any("authorization" in asked.headers for asked in other.seen)
 
@@ -373,7 +364,7 @@ def test_a_bad_token_ends_a_pull_with_one_line(body: bytes, words: str, tmp_path
     with hostile(GET=lambda asked: answer(200, body)) as realm:
         where = f'Bearer realm="http://127.0.0.1:{realm.port}/token"'
         with hostile(GET=lambda asked: answer(401, WWW_Authenticate=where)) as server:
-            log_in(server, tmp_path)
+            log_in(tmp_path / "docker", server.port)
             one_line(pull(server, tmp_path), words)
     assert len(realm.seen) < 4
 

@@ -34,6 +34,7 @@ from tests.sgl_tune.ship.registries import (
     Registry,
     Wire,
     certificates,
+    log_in,
     needs_registry,
     started,
 )
@@ -387,11 +388,8 @@ def test_a_registry_with_tls_and_a_password_is_used(tmp_path: Path, monkeypatch:
         asked = run_here("push", bundle, url)
         assert asked.code == 2 and "wants a user and a password" in asked.err and "docker login" in asked.err
         folder = tmp_path / "docker"
-        folder.mkdir()
         for password, code in (("wrong", 2), (PASSWORD, 0)):
-            auth = base64.b64encode(f"{USER}:{password}".encode()).decode()
-            host = f"localhost:{registry.port}"
-            (folder / "config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}))
+            log_in(folder, registry.port, password)
             ran = run_here("push", bundle, url)
             assert ran.code == code and ("does not let carol" in ran.err) == bool(code)
         helper = tmp_path / "bin" / "docker-credential-test"

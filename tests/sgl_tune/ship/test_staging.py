@@ -16,10 +16,8 @@ from sgl_tune.errors import WorkFailed
 from sgl_tune.ship import landing
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.unpack import How, unpack
-from tests.sgl_tune.running import ROOT, run, run_here
+from tests.sgl_tune.running import run, run_here
 from tests.sgl_tune.stores import make
-
-EXAMPLES = ROOT / "cache-examples" / "cache"
 
 
 def _unpack(bundle: Path, root: Path, between: Callable[[Path], None]) -> set[str]:

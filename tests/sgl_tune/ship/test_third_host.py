@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,7 @@ pytest.importorskip("oras")
 
 from tests.sgl_tune.running import Ran, run_here
 from tests.sgl_tune.ship.hostile import IMAGE, Asked, Deed, Good, Hostile, answer, hostile
-from tests.sgl_tune.ship.registries import certificates
+from tests.sgl_tune.ship.registries import certificates, log_in
 
 BASIC = f"Basic {base64.b64encode(b'carol:secret').decode()}"
 ASKS = answer(401, WWW_Authenticate='Basic realm="here"')
@@ -90,7 +89,6 @@ def way(
     monkeypatch.setattr("sgl_tune.ship.remote.registry_client.ATTEMPTS", 2)
     monkeypatch.setattr("sgl_tune.ship.remote.registry.SETTLE_SECONDS", 0)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
-    (tmp_path / "docker").mkdir()
     ca, pair = tls
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(ca))
     deeds = {"GET_manifests_1": known(Good().raw, Content_Type=IMAGE)}
@@ -99,8 +97,7 @@ def way(
         hostile(tls=pair) as store,
         hostile(tls=pair, GET=lambda asked: answer(200, Good().layer)) as thief,
     ):
-        auths = {home(registry): {"auth": base64.b64encode(b"carol:secret").decode()}}
-        (tmp_path / "docker" / "config.json").write_text(json.dumps({"auths": auths}))
+        log_in(tmp_path / "docker", registry.port)
         yield Way(registry, store, thief)
 
 
