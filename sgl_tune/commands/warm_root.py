@@ -5,29 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.warm_tuned import tuned
+from sgl_tune.commands.warm_tuned import devices_of, tuned, tuned_configs
 from sgl_tune.commands.warm_wishes import Wishes
 from sgl_tune.compile.bake import Baked, bake
-from sgl_tune.compile.everything import (
-    Filled,
-    Wanted,
-    compile_all,
-    finish,
-    show_filled,
-    show_modules,
-)
-from sgl_tune.compile.goal import Goal, Modules, goal_of
+from sgl_tune.compile.everything import Wanted, compile_all, finish, show_filled, show_modules
+from sgl_tune.compile.goal import goal_of
 from sgl_tune.compile.toolkit import Toolkit, toolkit_of
+from sgl_tune.config_tuning.page import configs_json, show_configs
+from sgl_tune.config_tuning.plan import config_plan
+from sgl_tune.config_tuning.story import LayerResult
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.processes.interruption import Interruption, ending
 from sgl_tune.recorded.asked import asking
-from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.servers.installed import libraries_of
 from sgl_tune.servers.server import Server
 from sgl_tune.stores.places import export_lines, kubernetes_lines
@@ -45,6 +40,7 @@ def fill_root(
         _check_target(wishes.target, server)
     warmed: Warmed | None = None
     baked: Baked | None = None
+    done: list[LayerResult] = []
     tunes = not wanted.compiles_only and bool(wishes.here)
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(wishes.here)))
@@ -60,11 +56,23 @@ def fill_root(
         # For workers and the server: they compile into the root, and ninja finds what is there.
         os.environ.update(goal.variables_while_filling)
         os.environ.update(toolkit.environment(os.environ))
+        gpu, configs = one.question.gpu, config_plan(plan.records, goal.cache_dir, wishes.replace)
         if tunes and plan.caches and not plan.obstacle:
-            warmed = tuned(plan, one.question.gpu, wishes, server, out)
+            warmed = tuned(plan, gpu, wishes, server, out)
+        if tunes and configs.untuned and not plan.obstacle:
+            devices_of(gpu, wishes)
+            done = tuned_configs(configs, gpu, server.python, wishes.timeout, out)
         filled = finish(goal, wanted, built, baked, wishes.here, out)
     lines = kubernetes_lines if for_kubernetes else export_lines
-    out.result(_json(plan, warmed, filled), lambda: _show(out, warmed, filled), lines(filled.environment))
+    told = {**(warmed or plan).to_json(), "verdict": plan.verdict.to_json(), "everything": filled.to_json()}
+
+    def human() -> None:
+        if warmed is not None:
+            show_warmed(out, warmed)
+        show_configs(out, configs, done)
+        show_filled(out, filled)
+
+    out.result({**told, "moe_configs": configs_json(configs, done)}, human, lines(filled.environment))
     missed = not warmed.is_good if warmed is not None else goal.tunes and not wanted.compiles_only
     raise Ended(max(plan.exit_code if tunes else 0, int(missed), filled.exit_code))
 
@@ -93,14 +101,15 @@ def show_root(asked: ByServer, server: Server, here: tuple[Gpu, ...], out: Outpu
     """Print what `warm --everything` would do: the plan of the tactics, and the modules to compile."""
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(here)))
-        goal: Goal = goal_of(one, plan, asked.command)
-    modules: Modules = goal.modules
+        goal = goal_of(one, plan, asked.command)
+    modules, configs = goal.modules, config_plan(plan.records, goal.cache_dir)
 
     def human() -> None:
         show_recorded(out, plan)
+        show_configs(out, configs, [])
         show_modules(out, modules)
 
-    data = {**plan.to_json(), "everything": modules.to_json()}
+    data = {**plan.to_json(), "everything": modules.to_json(), "moe_configs": configs_json(configs, [])}
     out.result(data, human, [module.name for module in modules.known])
     raise Ended(max(plan.exit_code, int(bool(modules.unknown))))
 
@@ -111,14 +120,3 @@ def _kept() -> Iterator[None]:
         yield
     except Interruption as interruption:
         raise interruption.saying("compiled kernels are kept: the same command continues") from None
-
-
-def _show(out: Output, warmed: Warmed | None, filled: Filled) -> None:
-    if warmed is not None:
-        show_warmed(out, warmed)
-    show_filled(out, filled)
-
-
-def _json(plan: RecordedPlan, warmed: Warmed | None, filled: Filled) -> dict[str, Any]:
-    data = warmed.to_json() if warmed is not None else plan.to_json()
-    return {**data, "verdict": plan.verdict.to_json(), "everything": filled.to_json()}

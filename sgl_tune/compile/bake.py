@@ -73,11 +73,9 @@ def bake(asked: Asked, ranks: Sequence[int], goal: Goal, toolkit: Toolkit, out: 
     with out.progress("compiling kernels on a simulated GPU") as progress:
         listener = _Listener(progress)
         for rank in ranks:
-            record = asked.answers.bake(replace(asked.question, rank=rank), baking, listener)
-            if record.ending.how != "ready":
-                ended = (
-                    f"rank {rank} ended in {record.ending.phase}: {record.ending.text or record.ending.how}"
-                )
+            end = asked.answers.bake(replace(asked.question, rank=rank), baking, listener).ending
+            if end.how != "ready":
+                ended = f"rank {rank} ended in {end.phase}: {end.text or end.how}"
     return Baked(tuple(listener.kernels), ended)
 
 
