@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 41_657
+MOST_LINES_OF_ALL_TESTS = 41_655
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -28,7 +28,7 @@ MOST_LINES = {
     "moe_configs": 850, "config_files": 374, "config_tuning": 562, "pins": 169, "forward": 728, "ghost":
     6592, "graphs": 348, "layers": 1944, "models": 1211, "decoder": 965, "moe": 1056, "record": 800,
     "server": 2776, "sglang": 2764, "simulate": 842, "start": 562, "__main__": 10, "asking": 696,
-    "cache": 3205, "cli": 1250, "commands": 3379, "compile": 1125,
+    "cache": 3205, "cli": 1250, "commands": 3377, "compile": 1125,
     "deployment": 2486, "errors": 50, "explain": 549, "export":
     429, "fleet": 1590, "keys": 849, "locks": 20, "log_lines": 200, "markdown": 57,
     "memory": 3378, "processes": 700,

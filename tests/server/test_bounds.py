@@ -129,9 +129,7 @@ def test_a_key_of_bytes_that_are_no_utf_8_is_a_key() -> None:
         cache_key(("bad\ud800",))
 
 
-@pytest.mark.parametrize(
-    "part", [GatedDeltaConfig(1, 4, 8, 8, 4), Mamba2Config(4, 8, 1, 8, 4, True, False, 0.0)]
-)
+@pytest.mark.parametrize("part", [GatedDeltaConfig(1, 4, 8, 8, 4), Mamba2Config(4, 8, 1, 8, 4, True, False)])
 def test_heads_of_a_state_are_evenly_shared(part: Any) -> None:
     with pytest.raises(ConfigError, match="cannot be divided evenly among"):
         replace(part, **{"num_key_heads" if isinstance(part, GatedDeltaConfig) else "num_groups": 3})
