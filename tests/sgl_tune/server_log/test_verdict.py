@@ -18,6 +18,7 @@ CAPTURING = entry(6, "Capture target decode CUDA graph begin. backend=full, bs=[
 EXIT = "RuntimeError: Rank 1 scheduler died during initialization (exit code: {}). If exit code is -9 "
 WHY = "(SIGKILL), a common cause is the OS OOM killer. Run `dmesg -T | grep -i oom` to check.\n"
 CRASHED = "Subprocess scheduler_1 (pid=7) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
+CAPTURE_FAILED = "CUDA error: operation failed due to a previous error during capture"
 BOUND = "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000)\n"
 NO_MODEL = "OSError: Qwen/Nope is not a local folder and is not a valid model identifier listed on\n"
 
@@ -59,17 +60,16 @@ def test_the_cheapest_change_comes_first_with_its_price(tmp_path: Path) -> None:
     assert first["flags"] == "--mem-fraction-static 0.82"
     assert first["cost"] == "frees 791 MiB where 431 MiB were short, 1.3 % less KV cache"
     assert [remedy["flags"] for remedy in others] == ["--cuda-graph-max-bs 128", "--disable-cuda-graph"]
-    assert len(others) == 2
 
 
 @pytest.mark.parametrize(
     ("log", "kind", "words"),
     [
-        (
-            "Traceback (most recent call last):\nImportError: cannot import 'sgl_kernel'\n",
-            "import",
-            "sgl_kernel",
-        ),
+        (traceback("ImportError: cannot import 'sgl_kernel'"), "import", "contains it"),
+        (traceback("ImportError: ops.so: undefined symbol: _ZN3c10"), "import", "built for each other"),
+        (traceback("ImportError: libcuda.so.1: cannot open shared object file"), "import", "--gpus all"),
+        (traceback("ImportError: libnuma.so.1: cannot open shared object file"), "import", "that library"),
+        (loaded() + traceback(f"AcceleratorError: {CAPTURE_FAILED}"), "capture", "--disable-cuda-graph"),
         (loaded() + EXIT.format(-9) + WHY, "killed", "SIGKILL"),
         (loaded() + EXIT.format(-11) + "\n", "crash", "crashed"),
         (loaded() + pooled() + BOUND, "port in use", "30000"),
