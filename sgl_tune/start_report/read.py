@@ -35,7 +35,7 @@ def read_start(
     start = starts[(number or len(starts)) - 1]
     if start.is_mixed:  # each second would be one of several servers
         start.events, start.is_timed, start.began, start.ended, start.last_words = [], False, 0.0, 0.0, {}
-    if start.ready is None and path.is_file():
+    if start.ready is None and not start.deaths and path.is_file():
         start.notes[f"the file itself was last written {_age(path)}"] = None
     return report_of(start, number or len(starts), len(starts))
 

@@ -29,11 +29,7 @@ from tests.sgl_tune.running import PROGRAM, environment, run, run_here
             "write -- before the server's command: `sgl-tune warm -- python ...`",
         ),
         ("warm --dry-run --", "after -- stands nothing", "a server's command"),
-        (
-            "warm deployment.yaml",
-            "'deployment.yaml' starts no SGLang server",
-            "a file is given with -f: -f deployment.yaml",
-        ),
+        ("warm deployment.yaml", "'deployment.yaml' starts no", "a file is given with -f: -f deployment.yaml"),
         ("doctor --model-config c.json", "--model-config: ", "`sgl-tune verify` takes this option"),
         ("warm -f two.yaml --kv-cache-dtype fp8", "--kv-cache-dtype: ", "into the file that -f names"),
         ("warm --tpp 8", "--tpp: `sgl-tune warm` has no such option", "did you mean --tp?"),

@@ -153,6 +153,7 @@ def test_two_pods_without_names_show_no_seconds_and_a_clock_without_a_year_does(
     lines = "[12-11 17:47:40 TP0] Load weight begin.\n[12-11 17:52:52] Rank 0 scheduler is dead.\n"
     ran = run_here("start-report", _log(tmp_path, lines))
     assert "not ready after 312.0 s" in ran.out and "longest silence: 312.0 s, then: Rank 0" in ran.out
+    assert "last written" not in ran.out  # a death needs no guess whether the start still runs
     assert run_here("start-report", tmp_path / "server.log", "-q").out.startswith("DIED in weights on TP0")
 
 
