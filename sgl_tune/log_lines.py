@@ -73,7 +73,8 @@ def log_pieces(path: Path) -> Iterator[str]:
     except (EOFError, zlib.error) as error:
         raise UsageError(f"{path} is no whole gzip file: {error}") from error
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+        said = f"{path} cannot be read: {error.strerror or error}"
+        raise UsageError(said, "give a server's log, or - for standard input") from error
 
 
 def line_parser() -> Callable[[str], LogLine]:
