@@ -38,6 +38,7 @@ _REPLACED = {
     "explain --against-gpu": "write --against GPU",
     "mem-report --from": "write --log FILE",
     "mem-report --from-log": "write --log FILE",
+    "start-report --log": "write the log without a flag: `sgl-tune start-report FILE`",
     "prune --arch": "write --library arch=sm90",
     "prune --flashinfer-version": "write --library flashinfer=X.Y.Z",
     "prune --unused-for": "write --older-than AGE: few file systems note when files are read",
@@ -92,8 +93,7 @@ def _name(param: Any) -> str:
 
 
 def _plain(message: str) -> str:
-    text = message.rstrip(".")
-    return text[:1].lower() + text[1:]
+    return message[:1].lower() + message[1:].rstrip(".")
 
 
 def _values(context: Any, option: str) -> str | None:

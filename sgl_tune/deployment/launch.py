@@ -162,12 +162,7 @@ def _names_python(words: Sequence[str]) -> bool:
 
 
 def _assignments(words: Sequence[Word]) -> dict[str, Word]:
-    found = {}
-    for word in words:
-        assignment = ASSIGNMENT.fullmatch(word)
-        if assignment:
-            found[assignment[1]] = word.part(assignment[2])
-    return found
+    return {is_one[1]: word.part(is_one[2]) for word in words if (is_one := ASSIGNMENT.fullmatch(word))}
 
 
 def _launch(words: Sequence[Word]) -> Launch:
@@ -189,6 +184,8 @@ def _launch(words: Sequence[Word]) -> Launch:
 def _instead_of(word: str) -> str:
     if word.endswith((".yaml", ".yml", ".sh", ".json")):
         return f"a file is given with -f: -f {shlex.quote(word)}"
+    if word.endswith((".log", ".log.gz")):
+        return f"a server's log is read by sgl-tune mem-report --log {shlex.quote(word)}"
     if is_hub_id(word) or word.startswith(("/", "./")):
         return f"a model is given by --model-path {shlex.quote(word)}, a server by its whole command after --"
     return "give the whole command, after --: python -m sglang.launch_server --model-path ..."
