@@ -67,12 +67,12 @@ def _scan(target: str, root: Path) -> list[ScannedCache]:
 
 
 def _show(out: Output, comparison: Comparison) -> None:
-    for difference in comparison.pairs:
-        if len(comparison.pairs) == 1 or not difference.is_equal:
-            _show_pair(out, difference)
     equal = sum(difference.is_equal for difference in comparison.pairs)
     if len(comparison.pairs) > 1:
         out.line(f"{count(equal, 'pair')} equal, {len(comparison.pairs) - equal} different")
+    for difference in comparison.pairs:
+        if len(comparison.pairs) == 1 or not difference.is_equal:
+            _show_pair(out, difference)
     for name in comparison.only_a:
         out.line(f"only in A: {name}")
     for name in comparison.only_b:
@@ -80,27 +80,26 @@ def _show(out: Output, comparison: Comparison) -> None:
 
 
 def _show_pair(out: Output, difference: Difference) -> None:
+    if difference.is_equal:
+        out.line(f"Equal: {count(difference.same, 'entry')}, and the same environment.")
+    else:
+        changed = f"{len(difference.changed)} changed{_noise_text(difference)}"
+        only = f"{len(difference.only_a)} only in A, {len(difference.only_b)} only in B"
+        out.line(f"Different: {difference.same} the same, {changed}, {only}")
     sides = (("A", difference.a), ("B", difference.b))
     out.table(_SIDES, [(letter, side.name, len(side.entries)) for letter, side in sides])
-    out.line()
     if difference.changed:
         known = any(change.apart is not None for change in difference.changed)
         rows = [_row(change) for change in _in_order(difference.changed)]
         columns = (*_CHANGES, *_APART) if known else _CHANGES
-        out.table(columns, [row[: len(columns)] for row in rows])
         out.line()
-    for letter, only in (("A", difference.only_a), ("B", difference.only_b)):
-        for text in _grouped(only):
-            out.line(f"only in {letter}: {text}")
+        out.table(columns, [row[: len(columns)] for row in rows])
+    groups = (("A", difference.only_a), ("B", difference.only_b))
+    lines = [f"only in {letter}: {text}" for letter, only in groups for text in _grouped(only)]
     for change in (*difference.environment, *difference.others):
-        out.line(f"{change.key}: {_shown(change.before)} in A, {_shown(change.after)} in B")
-    if difference.is_equal:
-        out.line(f"Equal: {count(difference.same, 'entry')}, and the same environment.")
-        return
-    out.line(
-        f"{difference.same} the same, {len(difference.changed)} changed{_noise_text(difference)},"
-        f" {len(difference.only_a)} only in A, {len(difference.only_b)} only in B"
-    )
+        lines.append(f"{change.key}: {_shown(change.before)} in A, {_shown(change.after)} in B")
+    for line in ("", *lines) if lines else ():
+        out.line(line)
 
 
 def _noise_text(difference: Difference) -> str:
