@@ -94,10 +94,10 @@ def verify(
     --replay needs the GPU, except for a cache tuned on a CPU. It names the choices that a new driver or other
     clocks made stale.
 
-    With a deployment (SGLang's flags, a server command after --, or sgl-tune.toml), missing files and entries
-    are listed too. Stores of compiled kernels in PATH are also judged, by their libraries' own rules; with
-    --store, nothing else is. quiet prints the files that are missing or not used, github prints annotations
-    for a workflow. docs/findings.md explains every finding. --fleet judges many nodes at once.
+    With a deployment (SGLang's flags, a server command after --, -f, or sgl-tune.toml), missing files and
+    entries are listed too. Stores of compiled kernels in PATH are also judged, by their libraries' own rules;
+    with --store, only they are. quiet prints the files that are missing or not used, github prints
+    annotations for a workflow. docs/findings.md explains every finding. --fleet judges many nodes at once.
 
     Example: sgl-tune verify --target env.json -- python -m sglang.launch_server --model-path M --tp 8
 

@@ -35,7 +35,7 @@ class Stored:
 
 
 def check_writer(source: Source) -> None:
-    """Refuse to write with another FlashInfer than the one that will read, because it defines the layout."""
+    """Refuse to write with another FlashInfer than the cache's own, because each defines its layout."""
     if not source.ways.has_v2:
         raise UsageError(
             f"FlashInfer {source.flashinfer} has no managed store: 0.7.0 brought it",

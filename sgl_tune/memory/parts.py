@@ -39,7 +39,7 @@ class Owned:
 def parts_of(
     phases: Sequence[Phase], failed: Phase | None, owned: Owned, total: int
 ) -> tuple[tuple[Share, ...], ...]:
-    """Return the shares of each phase at its peak. `phases`: in the order they began."""
+    """Return, for each phase, what holds the GPU at its peak. `phases`: in the order they began."""
     kept, around, found = _Kept(owned), list[Phase](), []
     for place, phase in enumerate(phases):
         while around and around[-1].depth >= phase.depth:

@@ -84,7 +84,7 @@ class Outcome:
 
     @property
     def _behind(self) -> str:
-        """Return, as text, the one rank that all others waited for when their communication was lost."""
+        """Return, as text, which rank came least far when communication was lost, or else which waited."""
         ranks, death = sorted(self.log.ranks, key=lambda rank: len(rank.steps)), self.log.death
         if death is None or death.kind.name != "NCCL":
             return ""

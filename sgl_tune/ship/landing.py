@@ -117,7 +117,7 @@ def _groups_last(name: str) -> tuple[bool, str]:
 
 
 def _renamed(name: str, source: Folder, target: Folder) -> bool:
-    """Rename an item. Return False if its folder already exists or is on another file system."""
+    """Rename an item. Return False if `target` has a full folder of its name or another file system."""
     try:
         os.rename(name, name, src_dir_fd=source.descriptor, dst_dir_fd=target.descriptor)
     except OSError as error:

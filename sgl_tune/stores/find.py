@@ -45,8 +45,8 @@ class Stored(NamedTuple):
 
 
 def find_stores(root: Path, on_error: OnError, only: str | None = None) -> list[Stored]:
-    """Return every store at or below `root`. `only`: treat `root` as this store, even if it does not look
-    like one."""
+    """Return every store at or below `root`. `only`: this store alone; if none is found, `root`
+    is taken for it."""
     try:
         with open_folder(root, root) as folder:
             budget = Budget(_MOST_FOLDERS, _TOO_MANY, on_error)

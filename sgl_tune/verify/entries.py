@@ -66,8 +66,8 @@ def some(names: Sequence[str]) -> str:
 def check_entries(
     entries: Mapping[str, Any], loaded: Loaded, reader: FlashInfer, is_known: bool = True
 ) -> list[Finding]:
-    """Return one finding per kind of problem. `is_known`: whether the reading FlashInfer's version is
-    known."""
+    """Return one finding per kind of problem. `is_known`: whether we know the version of the
+    FlashInfer that reads."""
     problems: dict[str, list[str]] = defaultdict(list)
     for key, value in entries.items():
         for code in _problems(key, value, loaded, reader):

@@ -106,7 +106,7 @@ def replay_line(replayed: Sequence[ReplayedCache]) -> str:
 
 
 def drift(judgements: Sequence[Judgement]) -> float | None:
-    """Return how much slower the same kernels are now. The clock or the driver explains it, not an entry."""
+    """Return how many times slower the same kernels are now: by the clock or the driver, not by an entry."""
     ratios = [
         one.now.best_ms / one.then_best_ms for one in judgements if one.now.best_ms and one.then_best_ms
     ]
