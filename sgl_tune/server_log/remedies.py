@@ -38,7 +38,7 @@ class LogRemedy:
     price: float = 0
 
     def line(self) -> str:
-        return f"{self.flags or self.change}: {self.cost}" if self.cost else self.flags or self.change
+        return f"{self.flags or self.change} ({self.cost})" if self.cost else self.flags or self.change
 
     def to_json(self) -> dict[str, str]:
         return {"change": self.change, "flags": self.flags, "cost": self.cost}

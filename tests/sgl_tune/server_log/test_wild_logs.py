@@ -46,26 +46,26 @@ CONFIGS = "/sglang/srt/layers/moe/fused_moe_triton/configs/triton"
 NAME = "E=128,N=192,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128]"
 LOGS = {
     "capturing": (
-        CAPTURING, "OUT OF MEMORY in decode graphs on TP1: 51 MiB short", "--mem-fraction-static 0.82:"
+        CAPTURING, "OUT OF MEMORY in decode graphs on TP1: 51 MiB short", "--mem-fraction-static 0.82 ("
     ),
     "a batch": (
         arguments(chunked_prefill_size=16384) + SERVING
         + traceback(oom("14.25 GiB", "8.94 GiB"), "TP1") + SIGQUIT,
         "OUT OF MEMORY while serving on TP1: 5.31 GiB short",
-        "--chunked-prefill-size 8192:",
+        "--chunked-prefill-size 8192 (",
     ),
     "the fraction": (
         arguments(tp_size=2) + loaded("TP0", left="12.05") + loaded("TP1", left="12.05")
         + traceback("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "TP1"),
         "REFUSED by SGLang in kv pool on TP1: even an empty KV cache would need 1.08 GiB more",
-        "--mem-fraction-static 0.86:",
+        "--mem-fraction-static 0.86 (",
     ),
     "a kernel": (
         SERVING + traceback(f"RuntimeError: {ILLEGAL}", "TP1")
         + f"  what():  [PG ID 2 Rank 1] Process group watchdog thread terminated with exception: {ILLEGAL}\n"
         + "Fatal Python error: Aborted\n" + SIGQUIT,
         "DIED while serving on TP1: a kernel failed on the GPU",
-        "CUDA_LAUNCH_BLOCKING=1:",
+        "CUDA_LAUNCH_BLOCKING=1 (",
     ),
     "the host": (
         RANKS + KILLED + "RuntimeError: Rank 1 scheduler died during initialization (exit code: -9).\n",
@@ -83,13 +83,13 @@ LOGS = {
         SERVING + entry(32, "Watchdog timeout (self.watchdog_timeout=300)", "TP1")
         + entry(32, "Pyspy dump for PID 309:", "TP1") + 'Thread 309 (active): "MainThread"\n' + SIGQUIT,
         "DIED while serving on TP1: a forward batch took longer than the watchdog allows",
-        "--watchdog-timeout 1200:",
+        "--watchdog-timeout 1200 (",
     ),
     "the network": (
         loaded("TP0").partition("Init torch distributed ends")[0].rpartition("[")[0]
         + traceback("RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO)", "TP0"),
         "DIED in communicator on TP0: communication between the ranks failed",
-        "NCCL_DEBUG=WARN:",
+        "NCCL_DEBUG=WARN (",
     ),
     "flags": (
         'Traceback (most recent call last):\n  File "/sglang/srt/server_args.py", line 9, in check\n'
