@@ -3,7 +3,7 @@
 PYTHONPATH=. python benchmarks/mem_report_speed.py SERVER... [--case Llama]
 
 Each server is a Python or a venv with SGLang. A first call builds what all calls share (libraries, bytecode,
-Triton's kernels) and is not counted. Equal layers are folded (--fast) unless said. `further` is a second
+Triton's kernels) and is not counted. Equal layers are folded unless said. `further` is a second
 start in the same call, by its record: two calls differ by more than that where other work runs beside them.
 """
 
@@ -70,8 +70,7 @@ class Caller:
 def measure(caller: Caller, arguments: tuple[str, ...]) -> dict[str, Any]:
     caller.cpu(*arguments)
     caller.forget()
-    plain = caller.cpu(*arguments)
-    arguments = (*arguments, "--fast")
+    plain = caller.cpu(*arguments, "--no-fold")
     first = caller.cpu(*arguments)
     row = {"first, not folded": plain, "first": first, "kept": caller.cpu(*arguments), **caller.cost()}
     first_start = caller.starts()

@@ -60,7 +60,7 @@ def ask(
     if isinstance(found, NoServer):
         raise UsageError(found.why, found.remedy)
     command = ["python", "-m", "sglang.launch_server", *argv]
-    with opened(found, ServerFlags.of(gpu=gpu), command) as (_, question, answers):
+    with opened(found, ServerFlags.of(gpu=gpu), command, fold=True) as (_, question, answers):
         return answers.answer(replace(question, environment=dict(environment or {}), rank=rank), say)
 
 

@@ -39,6 +39,7 @@ _REPLACED = {
     "mem-report --from": "write --log FILE",
     "mem-report --from-log": "write --log FILE",
     "start-report --log": "write the log without a flag: `sgl-tune start-report FILE`",
+    "mem-report --fast": "leave it out: equal layers are folded; --no-fold runs each of them",
     "prune --arch": "write --library arch=sm90",
     "prune --flashinfer-version": "write --library flashinfer=X.Y.Z",
     "prune --unused-for": "write --older-than AGE: few file systems note when files are read",
@@ -53,11 +54,10 @@ _REPLACED = {
 
 
 def told(error: Any) -> UsageError:
-    context: Any = getattr(error, "ctx", None)
+    context, kind = getattr(error, "ctx", None), type(error).__name__
     command = context.command_path if context else "sgl-tune"
     is_servers = getattr(getattr(error, "param", None), "hidden", False)
     helps = f"`{command} --help{'-server' * is_servers}` lists what there is"
-    kind = type(error).__name__
     if kind == "NoSuchOption":
         own = (name for param in context.command.params for name in param.opts if name.startswith("--"))
         hint = (

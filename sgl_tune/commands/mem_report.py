@@ -84,7 +84,7 @@ def mem_report(
             metavar="N",
         ),
     ] = None,
-    fast: Annotated[bool, Option("--fast", help="Run the first of equal layers alone.", hidden=True)] = False,
+    no_fold: Annotated[bool, Option("--no-fold", help="Run all of equal layers.", hidden=True)] = False,
     measure: Annotated[
         bool, _question("--measure", help="Also measure here: every rank if each has a GPU, else one rank.")
     ] = False,
@@ -148,7 +148,7 @@ def mem_report(
         from_run=log if is_measured else None,
         from_log=outcome_of(read_server_log(log)) if log and not is_measured else None,
         snapshot=snapshot,
-        fast=fast,
+        fold=not no_fold,
     )
     goals = FitOptions(fit, free, requests)
     shown = ShowOptions(html, by.server, by.core, trust_remote_code, record, verbose)

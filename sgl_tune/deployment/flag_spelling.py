@@ -22,9 +22,9 @@ _ALIKE = """
     attn-cp-size dcp-size dwdp-size enable-fp32-lm-head mm-attention-backend moe-data-parallel-size
 """
 _OURS = """
-    against cache-dir compile-only dry-run everything fast file fit format free gpu gpu-memory html log
-    measure model-config out prove quiet ranks record replace requests server snapshot sweep taken target
-    timeout verbose what-if
+    against cache-dir compile-only dry-run everything file fit format free gpu gpu-memory html log
+    measure model-config no-fold out prove quiet ranks record replace requests server snapshot sweep taken
+    target timeout verbose what-if
 """
 _CLOSE = 0.87
 

@@ -39,7 +39,7 @@ def server_starter(
     total = parse_size(asked.gpu_memory, "--gpu-memory") if asked.gpu_memory else total_bytes
     taken = parse_size(asked.taken, "--taken") if asked.taken else 0
     first_rank(asked.ranks)
-    opening = opened(server, asked.flags, asked.command, trust_remote_code, total, taken, asked.fast)
+    opening = opened(server, asked.flags, asked.command, trust_remote_code, total, taken, asked.fold)
     with opening as (typed, question, answers):
         yield ServerStarter(answers, question, typed.argv, asked, out)
 

@@ -29,7 +29,7 @@ class MemoryOptions:
     from_run: Path | None = None
     from_log: Outcome | None = None
     snapshot: Path | None = None
-    fast: bool = False
+    fold: bool = True
 
     @property
     def names_a_start(self) -> bool:

@@ -195,7 +195,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help="keep logs and records here")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="starts at once")
     parser.add_argument("--observe", action="store_true")
-    parser.add_argument("--fold", action="store_true", help="fold equal layers, as mem-report --fast does")
+    parser.add_argument("--fold", action="store_true", help="fold equal layers, as mem-report does")
     return parser.parse_args(argv)
 
 

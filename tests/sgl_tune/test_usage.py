@@ -47,7 +47,7 @@ from tests.sgl_tune.running import PROGRAM, environment, run, run_here
             "put the server's flags after --: sgl-tune verify -- sglang serve M --kv-cache-dtype fp8_e4m3",
         ),
         ("verify --sglang-version 0.5.23", "--sglang-version: ", "write --server X.Y.Z"),
-        ("mem-report --from-log x", "--from-log: ", "write --log FILE"),
+        ("mem-report --fast", "--fast: ", "leave it out: equal layers are folded"),
         ("warm --deployment chat", "--deployment: ", "write -f sgl-tune.toml:NAME"),
         ("env --zzzzzz", "--zzzzzz: `sgl-tune env` has no such option", "`sgl-tune env --help`"),
         ("warm --gpu", "--gpu needs a value", "one of h200, h100, h100-nvl"),
