@@ -41,8 +41,7 @@ class Frame(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Death:
     """The death of a server. `text`: the line that shows it. `line`: its number from 1. `numbers`: None if
-    the message has none. `others_bytes`: the GPU memory of other processes, if torch shows this process's
-    share."""
+    the message has none. `others_bytes`: others' GPU memory, if torch shows this process's share."""
 
     kind: Kind
     text: str
@@ -58,9 +57,10 @@ class Death:
 
     @property
     def where(self) -> str:
-        """Return the innermost frame outside torch, because a reader can act on it."""
+        """Return the innermost frame outside torch, because a reader can act on it. A package is one name."""
         frame = next((frame for frame in reversed(self.frames) if "/torch/" not in frame.file), None)
-        return f"{frame.file.rsplit('/', 1)[-1]}:{frame.line} in {frame.function}" if frame else ""
+        name = frame.file.removesuffix("/__init__.py").rsplit("/", 1)[-1] if frame else ""
+        return f"{name}:{frame.line} in {frame.function}" if frame else ""
 
 
 def _kinds(rows: Iterable[dict[str, Any]], field: str) -> tuple[Kind, ...]:
