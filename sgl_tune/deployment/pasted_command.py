@@ -96,8 +96,8 @@ def around_server(container: Container, named: TargetFlags, environ: Mapping[str
         return Around(named.cache_dir or str(cache), tuple(notes), doubts)
     here = str(default_cache_dir())
     if container.mount_of(folder) is not None:
-        lost = f"{CACHE_FOLDER}{folder} is a volume, which this machine does not see. If it lies"
-        lost += " in a folder here, warm and verify take that folder: --cache-dir"
+        lost = f"{CACHE_FOLDER}{folder} is a volume, which this machine does not see, so {here} is"
+        lost += " taken instead. Where the volume is mounted here, name its folder: --cache-dir FOLDER"
     else:
         lost = f"{CACHE_FOLDER}{folder} is in no mount, so it is lost with the container. Mount a folder of"
         lost += " the host there"

@@ -67,7 +67,7 @@ def test_the_tag_of_an_image_names_the_release() -> None:
             "/cache in the container is /data",
         ),
         ("", None, "the server's cache folder /root/.cache/sglang is in no mount"),
-        ("-v named:/root/.cache", None, "the server's cache folder /root/.cache/sglang is a volume"),
+        ("-v named:/root/.cache", None, "name its folder: --cache-dir FOLDER"),
     ],
 )
 def test_a_plan_says_where_a_containers_caches_lie(mount: str, cache_dir: str | None, said: str) -> None:
