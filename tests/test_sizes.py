@@ -16,30 +16,31 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 41_655
+MOST_LINES_OF_ALL_TESTS = 42_739
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
 )
-MOST_LINES_OF_THE_CORE = 11_059
+MOST_LINES_OF_THE_CORE = 12_061
 MOST_LINES = {
-    "toml": 15,
-    "__init__": 15, "autotune": 2300, "devices": 627, "flashinfer": 1087, "folding": 536, "baking": 600,
-    "moe_configs": 850, "config_files": 374, "config_tuning": 562, "pins": 169, "forward": 728, "ghost":
-    6592, "graphs": 348, "layers": 1944, "models": 1211, "decoder": 965, "moe": 1056, "record": 800,
-    "server": 2776, "sglang": 2764, "simulate": 842, "start": 562, "__main__": 10, "asking": 696,
-    "cache": 3205, "cli": 1250, "commands": 3377, "compile": 1125,
-    "deployment": 2486, "errors": 50, "explain": 549, "export":
+    "toml": 10,
+    "__init__": 14, "autotune": 2297, "devices": 627, "flashinfer": 1087, "folding": 536, "baking": 565,
+    "moe_configs": 844, "config_files": 374, "config_tuning": 562, "pins": 169, "forward": 907, "ghost":
+    6592, "graphs": 393, "layers": 2197, "models": 1316, "decoder": 1239, "moe": 1160, "record": 799,
+    "server": 2800, "sglang": 2764, "simulate": 842, "start": 580, "__main__": 6, "asking": 696,
+    "cache": 3205, "cli": 1250, "commands": 3376, "compile": 1125,
+    "deployment": 2483, "errors": 40, "explain": 549, "export":
     429, "fleet": 1590, "keys": 849, "locks": 20, "log_lines": 200, "markdown": 57,
-    "memory": 3378, "processes": 700,
+    "memory": 3378, "processes": 692,
     "reading": 106, "recorded": 585, "server_log": 1733, "servers": 1254, "ship": 5243,
-    "start_report": 1297, "stores": 2647, "units": 80, "verify": 2954, "warm": 2024, "web_page": 38,
+    "start_report": 1297, "stores": 2647, "units": 77, "verify": 2954, "warm": 2024, "web_page": 36,
     "writing": 125,
 }  # fmt: skip
 
 LARGER_FILES: set[str] = {
     "tests/ghost/test_cage.py",
     "tests/ghost/test_inside_sources.py",
+    "tests/runtime/test_weights.py",
     "tests/sgl_tune/cache/test_shared_cache.py",
     "tests/sgl_tune/ship/test_hostile_registry.py",
     "tests/sgl_tune/ship/test_registry.py",

@@ -24,10 +24,10 @@ class Build:
     device: torch.device
     dtype: torch.dtype
 
-    def linear(self, parts: list[Part], columns: int, *, scheme: Scheme | None = None, **how: Any) -> Linear:
+    def linear(self, parts: list[Part], cols: slice, *, scheme: Scheme | None = None, **how: Any) -> Linear:
         """Return a linear layer, stored as in the checkpoint unless `scheme` says otherwise."""
         chosen = self._scheme(self.kind_of([part.name for part in parts])) if scheme is None else scheme
-        return Linear(parts, columns, self.dtype, self.device, scheme=chosen, **how)
+        return Linear(parts, cols, self.dtype, self.device, scheme=chosen, **how)
 
     def kind_of(self, names: list[str]) -> Kind | None:
         return self.model.quantized.of_linear(names)
@@ -38,11 +38,13 @@ class Build:
     def _scheme(self, kind: Kind | None) -> Scheme:
         return scheme_of(kind, self.model, self.runtime)
 
-    def norm(self, size: int) -> RMSNorm:
-        return RMSNorm(size, self.dtype, self.device)
+    def norm(self, name: str, size: int, eps: float | None = None, rows: slice | None = None) -> RMSNorm:
+        style = self.model.style
+        eps = style.rms_eps if eps is None else eps
+        return RMSNorm(name, size, eps, self.dtype, self.device, rows, style.centred)
 
-    def norm_of_rows(self) -> RMSNorm:
-        return self.norm(self.model.hidden_size)
+    def norm_of_rows(self, name: str) -> RMSNorm:
+        return self.norm(name, self.model.hidden_size)
 
     def vector(self, count: int, dtype: torch.dtype | None = None) -> torch.nn.Parameter:
         empty = torch.empty(count, dtype=dtype or self.dtype, device=self.device)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -14,11 +15,12 @@ from runtime.decoder.mlp import MoELayer
 from runtime.devices.layer_loop import each_layer
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import DpTokens
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
-from runtime.layers.dummy import fill_dummy
 from runtime.layers.embedding import TokenEmbedding, VocabTable
 from runtime.layers.linear import Linear
+from runtime.layers.loading import Checkpoint, Piece, fill_dummy, load
 from runtime.layers.rope import RopeTables
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
@@ -56,7 +58,7 @@ class Decoder(nn.Module):
         self.ropes = ropes or RopeTables(device)
         self._stack = [DecoderLayer(build, one, dispatcher, self.backend, self.ropes) for one in layers]
         self.layers = nn.ModuleList(self._stack)
-        self.norm = build.norm_of_rows() if self.is_last else None
+        self.norm = build.norm_of_rows(model.names.norm) if self.is_last else None
         self.head = self._make_head() if self.is_last else None
         self.logits = (
             None if self.head is None else self.logits_of(self.head, runtime.speculative is not None)
@@ -70,15 +72,19 @@ class Decoder(nn.Module):
     def _make_embedding(self) -> TokenEmbedding:
         """Each attention-TP group embeds its own tokens. Some models have the whole table on every rank."""
         group, build = "" if self.model.vocabulary.whole else "attn_tp", self.build
-        return TokenEmbedding(self.model, self.comm, group, build.dtype, build.device)
+        return TokenEmbedding(
+            self.model.names.embedding, self.model, self.comm, group, build.dtype, build.device
+        )
 
     def _make_head(self) -> VocabTable:
         """Return the head. SGLang does not tie it to an embedding that is whole, on a later stage."""
         model, build = self.model, self.build
-        if model.vocabulary.is_tied and not (model.vocabulary.whole and self.comm.size("pp") > 1):
+        is_tied = model.vocabulary.is_tied
+        if is_tied and not (model.vocabulary.whole and self.comm.size("pp") > 1):
             return self._make_embedding() if self.embedding is None else self.embedding
+        name = model.names.embedding if is_tied else model.names.head
         group = "attn_tp" if build.runtime.head_over == "a group" else "tp"
-        return VocabTable(model, self.comm, group, build.dtype, build.device)
+        return VocabTable(name, model, self.comm, group, build.dtype, build.device)
 
     def run_stage(self, batch: ForwardBatch, pool: KVPool) -> LogitsOutput | StageState:
         """Receive the previous stage's state, run this stage, and send the state to the next stage."""
@@ -100,6 +106,7 @@ class Decoder(nn.Module):
 
     def run_layers(self, batch: ForwardBatch, pool: KVPool, state: StageState | None = None) -> StageState:
         """Run everything before the final norm, which is what a prefill graph captures."""
+        self._publish_token_counts(batch)
         if self.embedding is not None:
             state = StageState(self.embedding(batch.input_ids, self.comm))
         assert state is not None, "a later pipeline stage needs the state of the one before"
@@ -117,16 +124,38 @@ class Decoder(nn.Module):
             return self.norm(state.hidden)
         return self.norm.add(state.hidden, state.residual)
 
+    def _publish_token_counts(self, batch: ForwardBatch) -> None:
+        if batch.dp is not None:
+            batch.dp.publish()
+        elif self.comm.size("attn_dp") == 1:
+            DpTokens(None, None, None, batch.num_tokens, batch.num_tokens).publish()
+        else:
+            raise ValueError("a batch under DP attention needs its token counts: see plan_dp_tokens")
+
     def empty_state(self, tokens: int) -> StageState:
         """Return buffers for the state of a stage."""
         hidden = torch.empty(tokens, self.model.hidden_size, dtype=self.build.dtype, device=self.build.device)
         return StageState(hidden, torch.empty_like(hidden))
 
+    def load_hf(self, folder: Path) -> None:
+        """Load this rank's weights from a `save_pretrained` folder."""
+        load(self.pieces(), Checkpoint(folder))
+        self._finalize()
+
     def load_dummy(self) -> None:
-        """Fill all weights with random values of the exact sizes. Attention is finished first: placed among
-        the experts' temporaries, its results would keep segments."""
+        """Fill all weights with random values of the exact sizes."""
         for name, parameter in self.named_parameters():
             fill_dummy(name, parameter.data)
+        self._finalize()
+
+    def pieces(self) -> Iterator[Piece]:
+        head = None if self.head is self.embedding else self.head
+        for part in (self.embedding, *self._stack, self.norm, head):
+            if part is not None:
+                yield from part.pieces()
+
+    def _finalize(self) -> None:
+        """Finish attention first: placed among the experts' temporaries, its results would keep segments."""
         modules = list(self.modules())
         for module in modules:
             if isinstance(module, Linear):

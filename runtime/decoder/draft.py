@@ -18,7 +18,7 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.comm import Communicator
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput
-from runtime.layers.dummy import fill_dummy
+from runtime.layers.loading import fill_dummy
 from runtime.layers.rope import RopeTables
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.sizes.own_layer import drafting, drafting_layer
@@ -42,8 +42,8 @@ class DraftModel(nn.Module):
         self.decoder = Decoder(model, runtime, comm, device, self.layer_ids, ropes=ropes)
         self.embedding = self.decoder.embedding
         size, build = model.hidden_size, self.decoder.build
-        self.token_norm = build.norm(size)
-        self.hidden_norm = build.norm(size)
+        self.token_norm = build.norm("token_norm", size)
+        self.hidden_norm = build.norm("hidden_norm", size)
         weight = torch.empty(size, 2 * size, dtype=build.dtype, device=device)
         self.mix = nn.Parameter(weight, requires_grad=False)
         self.decoder.load_dummy()

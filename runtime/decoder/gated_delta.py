@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 
@@ -10,8 +12,9 @@ from runtime.decoder.convolution import Convolution
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.linear import Part
+from runtime.layers.loading import Piece, Source, length, moved, rows_of_heads, shard
 from runtime.layers.recurrence import GatedNorm, Rows, recur
-from runtime.server.layer_config import GatedDeltaConfig, share
+from runtime.server.layer_config import GatedDeltaConfig
 
 
 class GatedDeltaNet(nn.Module):
@@ -19,24 +22,34 @@ class GatedDeltaNet(nn.Module):
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
-        config, ranks, hidden = build.model.recurrent, build.comm.size("attn_tp"), build.model.hidden_size
+        config, ranks, rank = build.model.recurrent, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
         assert isinstance(config, GatedDeltaConfig)
-        self.config, self.layer_id = config, layer_id
-        self.key_heads = share(config.num_key_heads, ranks, "the number of linear key heads")
-        self.heads = share(config.num_value_heads, ranks, "the number of linear value heads")
-        keys, values = self.key_heads * config.key_head_dim, self.heads * config.value_head_dim
-        self.sizes = [keys, keys, values]
-        # A checkpoint groups the rows of both projections by key head: queries, keys, values and norm gates;
-        # strengths and steps. A server stores each kind by itself.
-        all_of = [Part(f"{name}.in_proj_qkvz", 2 * (keys + values))]
-        self.projection = build.linear(all_of, hidden, kept_as=(*self.sizes, values))
-        gates = [Part(f"{name}.in_proj_ba", 2 * self.heads)]
-        self.gates = build.linear(gates, hidden, kept_as=(self.heads,) * 2)
-        self.conv = Convolution(build, sum(self.sizes), config.conv_kernel)
-        self.rate, self.bias = build.vector(self.heads, torch.float32), build.vector(self.heads)
-        width = config.value_head_dim
-        self.norm = GatedNorm(width, width, build.dtype, build.device, gate_first=False)
-        self.out = build.linear([Part(f"{name}.out_proj", hidden)], values)
+        config.state_shape(ranks)
+        self.config, self.layer_id, self.name = config, layer_id, name
+        self.key_heads = shard(config.num_key_heads, ranks, rank, "the number of linear key heads")
+        self.heads = shard(config.num_value_heads, ranks, rank, "the number of linear value heads")
+        keys = rows_of_heads(self.key_heads, config.key_head_dim)
+        values = rows_of_heads(self.heads, config.value_head_dim)
+        self.sizes = [length(keys), length(keys), length(values)]
+        self._make_projections(build)
+        blocks = [keys, moved(keys, config.key_dim), moved(values, 2 * config.key_dim)]
+        self.conv = Convolution(build, f"{name}.conv1d", blocks, config.conv_kernel)
+        self.rate = build.vector(length(self.heads), torch.float32)
+        self.bias = build.vector(length(self.heads))
+        width, eps = config.value_head_dim, build.model.style.rms_eps
+        self.norm = GatedNorm(f"{name}.norm", width, width, eps, build.dtype, build.device, gate_first=False)
+        self.out = build.linear([Part(f"{name}.out_proj", slice(0, build.model.hidden_size))], values)
+
+    def _make_projections(self, build: Build) -> None:
+        """Make the input projections. A checkpoint groups their rows by key head: queries, keys, values and
+        norm gates; strengths and steps. A server stores each kind by itself."""
+        config, hidden = self.config, slice(0, build.model.hidden_size)
+        wide = 2 * (config.key_dim + config.value_dim) // config.num_key_heads
+        narrow = 2 * config.num_value_heads // config.num_key_heads
+        all_of = [Part(f"{self.name}.in_proj_qkvz", rows_of_heads(self.key_heads, wide))]
+        gates = [Part(f"{self.name}.in_proj_ba", rows_of_heads(self.key_heads, narrow))]
+        self.projection = build.linear(all_of, hidden, kept_as=(*self.sizes, self.sizes[2]))
+        self.gates = build.linear(gates, hidden, kept_as=(length(self.heads),) * 2)
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
@@ -56,12 +69,18 @@ class GatedDeltaNet(nn.Module):
         self, projected: torch.Tensor, gates: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return queries, keys and values as one, the norm's gate [T, heads, V], strengths, steps."""
-        config, heads = self.config, self.heads
+        config, heads = self.config, length(self.heads)
         ratio = config.num_value_heads // config.num_key_heads
         widths = [config.key_head_dim] * 2 + [ratio * config.value_head_dim] * 2
-        *parts, gate = projected.unflatten(-1, (self.key_heads, -1)).split(widths, dim=-1)
+        *parts, gate = projected.unflatten(-1, (length(self.key_heads), -1)).split(widths, dim=-1)
         mixed = torch.cat([part.flatten(1) for part in parts], dim=-1)
-        pairs = gates.unflatten(-1, (self.key_heads, -1)).split(ratio, dim=-1)
+        pairs = gates.unflatten(-1, (length(self.key_heads), -1)).split(ratio, dim=-1)
         strength, step = (part.reshape(-1, heads).contiguous() for part in pairs)
         shaped = gate.reshape(-1, heads, config.value_head_dim).contiguous()
         return mixed.contiguous(), shaped, strength, step
+
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.projection, self.gates, self.conv, self.norm, self.out):
+            yield from part.pieces()
+        yield Piece(self.rate, (Source(f"{self.name}.A_log", (self.heads,)),))
+        yield Piece(self.bias, (Source(f"{self.name}.dt_bias", (self.heads,)),))

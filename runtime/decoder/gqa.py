@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 
@@ -10,10 +12,11 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend
 from runtime.layers.linear import Part
-from runtime.layers.norm import EPS, RMSNorm
+from runtime.layers.loading import Piece, Source, length, rows_of_heads, shard
+from runtime.layers.norm import RMSNorm
 from runtime.layers.rope import rope_
-from runtime.server.layer_config import AttentionConfig, share
-from runtime.server.sizes.sizing import kv_heads_per_rank
+from runtime.server.errors import ConfigError
+from runtime.server.layer_config import AttentionConfig
 
 
 class GroupedQueryAttention(nn.Module):
@@ -21,26 +24,31 @@ class GroupedQueryAttention(nn.Module):
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
-        model, ranks = build.model, build.comm.size("attn_tp")
+        model, ranks, rank = build.model, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
         config = model.layer_attention(layer_id)
-        self.rope, self.head_dim = config.rope, config.head_dim
+        self.name, self.rope, self.head_dim = name, config.rope, config.head_dim
         self.has_gate = config.output_gate
-        heads = share(config.num_heads, ranks, "the number of heads")
-        q = heads * config.head_dim
-        kv = kv_heads_per_rank(config, build.comm.layout.parallel) * config.head_dim
-        asked = q * (2 if self.has_gate else 1)
-        self.sizes = [asked, kv, kv]
+        self.heads = shard(config.num_heads, ranks, rank, "the number of heads")
+        q = rows_of_heads(self.heads, config.head_dim)
+        kv = rows_of_heads(kv_shard(config.num_kv_heads, ranks, rank), config.head_dim)
+        asked = rows_of_heads(self.heads, config.head_dim * (2 if self.has_gate else 1))
+        self.sizes = [length(asked), length(kv), length(kv)]
         parts = [Part(f"{name}.{one}_proj", rows) for one, rows in (("q", asked), ("k", kv), ("v", kv))]
-        hidden = model.hidden_size
+        hidden = slice(0, model.hidden_size)
         self.qkv = build.linear(parts, hidden, bias=config.bias, rows_over=ranks)
-        back = [Part(f"{name}.o_proj", hidden)]
-        self.out = build.linear(back, q, bias=config.output_bias, columns_over=ranks)
-        self.norms = _query_key_norms(build, config, q, kv)
+        self.out = build.linear(
+            [Part(f"{name}.o_proj", hidden)],
+            q,
+            bias=config.output_bias,
+            adds_bias=rank == 0,
+            columns_over=ranks,
+        )
+        self.norms = _query_key_norms(build, name, config, q, kv)
         self.sinks: nn.Parameter | None = None
         if config.sinks:
             is_wide = build.runtime.kernels.attention == "trtllm_mha"  # whose kernels need them so
-            self.sinks = build.vector(heads, torch.float32 if is_wide else build.dtype)
-        self.layer = AttentionLayer(layer_id, config.head_dim**-0.5, config.window, self.sinks)
+            self.sinks = build.vector(length(self.heads), torch.float32 if is_wide else build.dtype)
+        self.layer = AttentionLayer(layer_id, config.scale, config.window, self.sinks)
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
@@ -58,6 +66,23 @@ class GroupedQueryAttention(nn.Module):
             answer = answer * gate.sigmoid()
         return self.out(answer.flatten(1))
 
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.qkv, self.out, self.norms):
+            if part is not None:
+                yield from part.pieces()
+        if self.sinks is not None:
+            yield Piece(self.sinks, (Source(f"{self.name}.sinks", (self.heads,)),))
+
+
+def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:
+    """Return the KV heads of a rank. With more ranks than heads, neighbours hold the same head."""
+    if kv_heads >= ranks:
+        return shard(kv_heads, ranks, rank, "the number of KV heads")
+    if ranks % kv_heads:
+        raise ConfigError(f"{kv_heads} KV heads cannot be repeated evenly over {ranks} attention-TP ranks")
+    head = rank // (ranks // kv_heads)
+    return slice(head, head + 1)
+
 
 class HeadNorms(nn.Module):
     """Norms each head inside a fused projection, in place."""
@@ -69,6 +94,10 @@ class HeadNorms(nn.Module):
     def forward(self, q: torch.Tensor, k: torch.Tensor) -> None:
         self.q_norm.in_place(q)
         self.k_norm.in_place(k)
+
+    def pieces(self) -> Iterator[Piece]:
+        yield from self.q_norm.pieces()
+        yield from self.k_norm.pieces()
 
 
 class WholeNorms(HeadNorms):
@@ -83,16 +112,19 @@ class WholeNorms(HeadNorms):
         self.comm.all_reduce(squares, "attn_tp")
         for x, norm, sums in zip((q, k), (self.q_norm, self.k_norm), squares, strict=True):
             width = norm.weight.numel() * self.comm.size("attn_tp")
-            x.mul_(torch.rsqrt(sums / width + EPS)[:, None, None]).mul_(norm.weight.view(x.shape[1:]))
+            x.mul_(torch.rsqrt(sums / width + norm.eps)[:, None, None]).mul_(norm.weight.view(x.shape[1:]))
 
 
-def _query_key_norms(build: Build, config: AttentionConfig, q: int, kv: int) -> HeadNorms | None:
+def _query_key_norms(
+    build: Build, name: str, config: AttentionConfig, q: slice, kv: slice
+) -> HeadNorms | None:
     """Return the norms of queries and keys, or None. `q` and `kv` are this rank's rows of the projections."""
     if config.qk_norm == "none":
         return None
+    of_q, of_k = f"{name}.q_norm", f"{name}.k_norm"
     if config.qk_norm == "head":
-        return HeadNorms(build.norm(config.head_dim), build.norm(config.head_dim))
-    return WholeNorms(build.norm(q), build.norm(kv), build)
+        return HeadNorms(build.norm(of_q, config.head_dim), build.norm(of_k, config.head_dim))
+    return WholeNorms(build.norm(of_q, length(q), rows=q), build.norm(of_k, length(kv), rows=kv), build)
 
 
 def _squares(x: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -11,9 +13,11 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import select_tokens
 from runtime.layers.linear import Linear, Part
-from runtime.layers.norm import EPS
-from runtime.layers.quantization import PLAIN
+from runtime.layers.loading import Piece, Source
+from runtime.layers.quantization import PLAIN, Plain
 from runtime.layers.rope import rope_
+
+_EPS = 1e-6  # of a key's norm
 
 
 class Indexer(nn.Module):
@@ -21,14 +25,15 @@ class Indexer(nn.Module):
         super().__init__()
         mla = build.model.mla
         assert mla is not None and mla.indexer is not None
-        self.config, self.layer_id = mla.indexer, layer_id
+        self.name, self.config, self.layer_id = name, mla.indexer, layer_id
         heads, size = mla.indexer.num_heads, mla.indexer.head_dim
-        hidden = build.model.hidden_size
-        self.query = build.linear([Part(f"{name}.wq_b", heads * size)], mla.q_lora_rank)
-        keys, weights = Part(f"{name}.wk", size), Part(f"{name}.weights_proj", heads)
+        hidden = slice(0, build.model.hidden_size)
+        self.query = build.linear([Part(f"{name}.wq_b", slice(0, heads * size))], slice(0, mla.q_lora_rank))
+        keys, weights = Part(f"{name}.wk", slice(0, size)), Part(f"{name}.weights_proj", slice(0, heads))
         self.key: Linear | None = None
         if mla.indexer.interleaved:  # one product; fp8 keys of a checkpoint are unpacked
-            self.rest = build.linear([keys, weights], hidden, scheme=PLAIN)
+            plain = Plain(stored_block=build.model.quantized.block)
+            self.rest = build.linear([keys, weights], hidden, scheme=plain)
         else:
             self.key = build.linear([keys], hidden)
             self.rest = build.linear([weights], hidden, scheme=PLAIN)
@@ -49,7 +54,14 @@ class Indexer(nn.Module):
             k, weights = self.rest(x).split([size, heads], dim=-1)
         else:
             k, weights = self.key(x), self.rest(x)
-        k = F.layer_norm(k.float(), (size,), self.key_norm_weight, self.key_norm_bias, EPS).to(x.dtype)
+        k = F.layer_norm(k.float(), (size,), self.key_norm_weight, self.key_norm_bias, _EPS).to(x.dtype)
         rope_(q, k.unsqueeze(1), table, batch.positions, self.config.interleaved)
         weights = weights.float() * (heads * size) ** -0.5
         return select_tokens(q, k, weights, self.config.top_k, self.layer_id, batch, pool)
+
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.query, self.key, self.rest):
+            if part is not None:
+                yield from part.pieces()
+        yield Piece(self.key_norm_weight, (Source(f"{self.name}.k_norm.weight"),))
+        yield Piece(self.key_norm_bias, (Source(f"{self.name}.k_norm.bias"),))

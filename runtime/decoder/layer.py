@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from runtime.decoder.mla import LatentAttention
 from runtime.decoder.mlp import DenseLayer, MoELayer
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
+from runtime.layers.loading import Piece
 from runtime.layers.norm import RMSNorm
 from runtime.layers.rope import RopeTables
 from runtime.moe.backends import MoEBackend
@@ -22,6 +24,16 @@ from runtime.moe.dispatcher import Dispatcher
 from runtime.server.layer_config import GatedDeltaConfig
 
 Mixer = GatedDeltaNet | GroupedQueryAttention | LatentAttention | Mamba2Mixer
+
+# By the model's `norms`: the norm before the mixer and the one after it, and those of the MLP.
+_NORMS: dict[str, tuple[tuple[str, str | None], tuple[str, str | None]]] = {
+    "before": (("input_layernorm", None), ("post_attention_layernorm", None)),
+    "sandwich": (
+        ("input_layernorm", "post_attention_layernorm"),
+        ("pre_feedforward_layernorm", "post_feedforward_layernorm"),
+    ),
+    "alone": (("norm", None), ("norm", None)),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,12 +50,13 @@ class StageState:
 
 
 class Norms(nn.Module):
-    """The norm before one part of a layer, and in some models one after it."""
+    """The norms before and after one part of a layer."""
 
-    def __init__(self, build: Build) -> None:
+    def __init__(self, build: Build, layer: str, names: tuple[str, str | None]) -> None:
         super().__init__()
-        self.before = build.norm_of_rows()
-        self.after: RMSNorm | None = build.norm_of_rows() if build.model.style.norms_after else None
+        before, after = names
+        self.before = build.norm_of_rows(f"{layer}.{before}")
+        self.after: RMSNorm | None = None if after is None else build.norm_of_rows(f"{layer}.{after}")
 
     def enter(self, state: StageState) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the part's input, and the residual with the last output added."""
@@ -53,6 +66,11 @@ class Norms(nn.Module):
 
     def leave(self, answer: torch.Tensor) -> torch.Tensor:
         return answer if self.after is None else self.after.in_place(answer)
+
+    def pieces(self) -> Iterator[Piece]:
+        for norm in (self.before, self.after):
+            if norm is not None:
+                yield from norm.pieces()
 
 
 class DecoderLayer(nn.Module):
@@ -67,12 +85,13 @@ class DecoderLayer(nn.Module):
         super().__init__()
         model, name = build.model, build.model.layer_name(layer_id)
         self.number, self.comm, self.kind = layer_id, build.comm, model.kind_of(layer_id)
+        of_mixer, of_mlp = _NORMS[model.style.norms]
         self.mixer = _mixer(build, layer_id, name)
         keeps_tokens = model.keeps_tokens(layer_id)
         self.table_name = ropes.lay(model.layer_attention(layer_id).rope) if keeps_tokens else None
-        self.mixer_norms = None if self.mixer is None else Norms(build)
+        self.mixer_norms = None if self.mixer is None else Norms(build, name, of_mixer)
         self.mlp = _mlp(build, layer_id, f"{name}.{model.names.mlp}", dispatcher, backend)
-        self.mlp_norms = None if self.mlp is None else Norms(build)
+        self.mlp_norms = None if self.mlp is None else Norms(build, name, of_mlp)
 
     def forward(
         self, state: StageState, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
@@ -86,6 +105,11 @@ class DecoderLayer(nn.Module):
             rows, residual = self.mlp_norms.enter(state)
             state = StageState(self.mlp_norms.leave(self.mlp(rows)), residual)
         return state
+
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp):
+            if part is not None:
+                yield from part.pieces()
 
 
 def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:

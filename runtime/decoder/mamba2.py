@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -11,9 +13,9 @@ from runtime.decoder.convolution import Convolution
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.linear import Part
-from runtime.layers.norm import EPS
+from runtime.layers.loading import Piece, Source, length, moved, rows_of_heads, shard
 from runtime.layers.recurrence import GatedNorm, Rows, recur
-from runtime.server.layer_config import Mamba2Config, share
+from runtime.server.layer_config import Mamba2Config
 
 
 class Mamba2Mixer(nn.Module):
@@ -22,23 +24,31 @@ class Mamba2Mixer(nn.Module):
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
-        config, ranks = build.model.recurrent, build.comm.size("attn_tp")
+        config, ranks, rank = build.model.recurrent, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
         assert isinstance(config, Mamba2Config)
-        self.config, self.layer_id, self.comm = config, layer_id, build.comm
-        heads = share(config.num_heads, ranks, "the number of Mamba heads")
-        inner, groups = heads * config.head_dim, config.groups_per_rank(ranks) * config.state_size
-        self.widths = [inner, groups, groups]
-        self.sizes = [inner, sum(self.widths), heads]
-        hidden, bias = build.model.hidden_size, config.bias
-        parts = [Part(f"{name}.in_proj", rows) for rows in (inner, *self.widths, heads)]
+        config.state_shape(ranks)
+        self.config, self.layer_id, self.name, self.comm = config, layer_id, name, build.comm
+        self.heads = shard(config.num_heads, ranks, rank, "the number of Mamba heads")
+        inner = rows_of_heads(self.heads, config.head_dim)
+        own = config.groups_per_rank(ranks)
+        first = 0 if config.num_groups == 1 else rank * own
+        groups = rows_of_heads(slice(first, first + own), config.state_size)
+        total, widths = config.inner_size, config.num_groups * config.state_size
+        blocks = [inner, moved(groups, total), moved(groups, total + widths)]
+        rows = [inner, *(moved(block, total) for block in blocks), moved(self.heads, 2 * (total + widths))]
+        self.widths = [length(block) for block in blocks]
+        self.sizes = [length(inner), sum(self.widths), length(self.heads)]
+        hidden, bias = slice(0, build.model.hidden_size), config.bias
+        parts = [Part(f"{name}.in_proj", part) for part in rows]
         self.projection = build.linear(parts, hidden, bias=bias, rows_over=ranks)
-        self.conv = Convolution(build, sum(self.widths), config.conv_kernel, config.conv_bias)
-        self.rate = build.vector(heads, torch.float32)
-        self.bias, self.skip = build.vector(heads), build.vector(heads)
-        group = config.inner_size // config.num_groups
-        self.norm = GatedNorm(inner, group, build.dtype, build.device, gate_first=True)
+        self.conv = Convolution(build, f"{name}.conv1d", blocks, config.conv_kernel, config.conv_bias)
+        self.rate = build.vector(length(self.heads), torch.float32)
+        self.bias, self.skip = build.vector(length(self.heads)), build.vector(length(self.heads))
+        group, eps = total // config.num_groups, build.model.style.rms_eps
+        how = build.dtype, build.device
+        self.norm = GatedNorm(f"{name}.norm", length(inner), group, eps, *how, gate_first=True, rows=inner)
         back = [Part(f"{name}.out_proj", hidden)]
-        self.out = build.linear(back, inner, bias=bias, columns_over=ranks)
+        self.out = build.linear(back, inner, bias=bias, adds_bias=rank == 0, columns_over=ranks)
 
     def forward(
         self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
@@ -49,7 +59,7 @@ class Mamba2Mixer(nn.Module):
         values, keys, queries = self.conv(mixed, state.conv, rows).split(self.widths, dim=-1)
         q, k = (one.unflatten(-1, (-1, config.state_size)) for one in (queries, keys))
         v, given = values.unflatten(-1, (-1, config.head_dim)), (step, None, self.rate, self.bias, self.skip)
-        answer = recur(q, k, v, *given, 0.0, state.recurrent, rows).flatten(1)
+        answer = recur(q, k, v, *given, config.least_step, state.recurrent, rows).flatten(1)
         del values, keys, queries, q, k, v
         return self.out(self._normed(answer, gate))
 
@@ -59,5 +69,11 @@ class Mamba2Mixer(nn.Module):
         opened = x * F.silu(gate.float())
         squares = opened.square().sum(-1, keepdim=True)
         self.comm.all_reduce(squares, "attn_tp")
-        scaled = opened * torch.rsqrt(squares / self.config.inner_size + EPS)
+        scaled = opened * torch.rsqrt(squares / self.config.inner_size + self.norm.eps)
         return self.norm.weight * scaled.to(x.dtype)
+
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.projection, self.conv, self.norm, self.out):
+            yield from part.pieces()
+        for vector, stem in ((self.rate, "A_log"), (self.bias, "dt_bias"), (self.skip, "D")):
+            yield Piece(vector, (Source(f"{self.name}.{stem}", (self.heads,)),))

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 
@@ -14,9 +16,11 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend_latent
 from runtime.layers.linear import Part
+from runtime.layers.loading import Piece, length, rows_of_heads, shard
 from runtime.layers.rope import rope_
 from runtime.layers.scaled_linear import fp8_head_products
-from runtime.server.layer_config import share
+
+_EPS = 1e-6  # whatever the norms of rows have
 
 
 class LatentAttention(nn.Module):
@@ -28,24 +32,28 @@ class LatentAttention(nn.Module):
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
-        model, ranks = build.model, build.comm.size("attn_tp")
+        model, ranks, rank = build.model, build.comm.size("attn_tp"), build.comm.rank("attn_tp")
         assert model.mla is not None
         config, mla = model.layer_attention(layer_id), model.mla
         self.rope, self.mla, self.build, self.name = config.rope, mla, build, name
-        self.heads = heads = share(config.num_heads, ranks, "the number of heads")
-        downs = [Part(f"{name}.q_a_proj", mla.q_lora_rank)]
-        downs.append(Part(f"{name}.kv_a_proj_with_mqa", mla.cache_dim))
-        self.sizes, hidden = [part.rows for part in downs], model.hidden_size
+        heads = shard(config.num_heads, ranks, rank, "the number of heads")
+        self.heads, hidden = length(heads), slice(0, model.hidden_size)
+        query = rows_of_heads(heads, mla.qk_head_dim)
+        downs = [Part(f"{name}.q_a_proj", slice(0, mla.q_lora_rank))]
+        downs.append(Part(f"{name}.kv_a_proj_with_mqa", slice(0, mla.cache_dim)))
+        self.sizes = [length(part.rows) for part in downs]
         self.down = build.linear(downs, hidden, kept_as=(sum(self.sizes),))
-        self.q_norm = build.norm(mla.q_lora_rank)
-        query = Part(f"{name}.q_b_proj", heads * mla.qk_head_dim)
-        self.q_up = build.linear([query], mla.q_lora_rank, rows_over=ranks)
-        self.kv_norm = build.norm(mla.kv_lora_rank)
-        kv = Part(f"{name}.kv_b_proj", heads * (mla.qk_nope_head_dim + mla.v_head_dim))
-        self.kv_up = build.linear([kv], mla.kv_lora_rank, rows_over=ranks)
-        self.out = build.linear([Part(f"{name}.o_proj", hidden)], heads * mla.v_head_dim, columns_over=ranks)
+        self.q_norm = build.norm(f"{name}.q_a_layernorm", mla.q_lora_rank, _EPS)
+        lora = slice(0, mla.q_lora_rank)
+        self.q_up = build.linear([Part(f"{name}.q_b_proj", query)], lora, rows_over=ranks)
+        self.kv_norm = build.norm(f"{name}.kv_a_layernorm", mla.kv_lora_rank, _EPS)
+        kv = rows_of_heads(heads, mla.qk_nope_head_dim + mla.v_head_dim)
+        latent = slice(0, mla.kv_lora_rank)
+        self.kv_up = build.linear([Part(f"{name}.kv_b_proj", kv)], latent, rows_over=ranks)
+        answers = rows_of_heads(heads, mla.v_head_dim)
+        self.out = build.linear([Part(f"{name}.o_proj", hidden)], answers, columns_over=ranks)
         self.indexer = Indexer(build, layer_id, f"{name}.indexer") if mla.indexer else None
-        self.layer = AttentionLayer(layer_id, config.head_dim**-0.5)
+        self.layer = AttentionLayer(layer_id, config.scale)
 
     def finalize(self) -> None:
         """Make `keys_in`, which maps a query into the latent space, and `values_out`, which maps back."""
@@ -83,3 +91,9 @@ class LatentAttention(nn.Module):
         query = torch.cat((self._product(q[..., :nope], self.keys_in), q[..., nope:]), dim=-1)
         answer = attend_latent(query, latent, rank, self.layer, batch, pool, selected)
         return self.out(self._product(answer, self.values_out.transpose(1, 2)).flatten(1))
+
+    def pieces(self) -> Iterator[Piece]:
+        parts = (self.down, self.q_norm, self.q_up, self.kv_norm, self.kv_up, self.out)
+        for part in (*parts, self.indexer):
+            if part is not None:
+                yield from part.pieces()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 
@@ -9,13 +11,13 @@ from runtime.decoder.build import Build
 from runtime.decoder.experts import Experts
 from runtime.forward.dp_attention import gather, scatter
 from runtime.layers.linear import Linear, Part
+from runtime.layers.loading import Piece, shard
 from runtime.layers.mlp import MLP
 from runtime.layers.quantization import PLAIN
 from runtime.moe.backends import MoEBackend
 from runtime.moe.dispatcher import Dispatcher
 from runtime.moe.router import Router
 from runtime.moe.weights import TopK
-from runtime.server.layer_config import share
 from runtime.server.sizes.call_rules import fused_shared_experts
 
 
@@ -23,10 +25,14 @@ class DenseLayer(nn.Module):
     def __init__(self, build: Build, name: str) -> None:
         super().__init__()
         self.comm = build.comm
-        self.mlp = make_mlp(build, name, build.model.intermediate_size, build.comm.size("tp"))
+        size, rank = build.comm.size("tp"), build.comm.rank("tp")
+        self.mlp = make_mlp(build, name, build.model.intermediate_size, size, rank)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return scatter(self.mlp(gather(x, self.comm)), x.shape[0], self.comm)
+
+    def pieces(self) -> Iterator[Piece]:
+        return self.mlp.pieces()
 
 
 class MoELayer(nn.Module):
@@ -36,7 +42,8 @@ class MoELayer(nn.Module):
         assert moe is not None
         self.dispatcher, self.backend = dispatcher, backend
         fused = fused_shared_experts(model, build.runtime, build.comm.size("moe_ep"))
-        self.router = Router(model.hidden_size, moe, build.dtype, build.device, fused)
+        names = tuple(f"{name}.{one}" for one in ("gate", "router"))
+        self.router = Router(names, model.hidden_size, moe, build.dtype, build.device, fused)
         self.experts = Experts(build, name, fused)
         self.latents = _latents(build, name) if moe.latent_size else None
         self._make_shared(build, name, fused)
@@ -47,12 +54,14 @@ class MoELayer(nn.Module):
         assert moe is not None
         self.shared: MLP | None = None
         if moe.shared_intermediate_size and not fused:
-            size = 1 if self.dispatcher.replicates_shared_experts else comm.size("tp")
-            self.shared = make_mlp(build, model.shared_name(name), moe.shared_intermediate_size, size)
+            whole = self.dispatcher.replicates_shared_experts
+            size, rank = (1, 0) if whole else (comm.size("tp"), comm.rank("tp"))
+            inner = moe.shared_intermediate_size
+            self.shared = make_mlp(build, model.shared_name(name), inner, size, rank)
         self.shared_gate: Linear | None = None
         if moe.shared_gate:
-            gate = Part(f"{name}.shared_expert_gate", 1)
-            self.shared_gate = build.linear([gate], model.hidden_size, scheme=PLAIN)
+            gate = Part(f"{name}.shared_expert_gate", slice(0, 1))
+            self.shared_gate = build.linear([gate], slice(0, model.hidden_size), scheme=PLAIN)
 
     def finalize(self) -> None:
         self.weights = self.backend.prepare(self.experts.weights())
@@ -87,21 +96,25 @@ class MoELayer(nn.Module):
         answer = shared(x)
         return answer if self.shared_gate is None else answer.mul_(self.shared_gate(x).sigmoid_())
 
+    def pieces(self) -> Iterator[Piece]:
+        for part in (self.router, self.experts, self.shared, self.shared_gate, *(self.latents or ())):
+            if part is not None:
+                yield from part.pieces()
+
 
 def _latents(build: Build, name: str) -> nn.ModuleList:
     """Return the projections into the experts' width and back; the second turns partial sums into such."""
-    moe, hidden = build.model.moe, build.model.hidden_size
-    assert moe is not None and moe.latent_size is not None
-    latent = moe.latent_size
+    assert build.model.moe is not None
+    hidden, latent = slice(0, build.model.hidden_size), slice(0, build.model.moe.latent_size)
     down = build.linear([Part(f"{name}.fc1_latent_proj", latent)], hidden)
     return nn.ModuleList([down, build.linear([Part(f"{name}.fc2_latent_proj", hidden)], latent)])
 
 
-def make_mlp(build: Build, name: str, intermediate: int, size: int) -> MLP:
+def make_mlp(build: Build, name: str, intermediate: int, size: int, rank: int) -> MLP:
     """Return one rank's part of an MLP that is split over `size` ranks."""
-    rows = share(intermediate, size, "the MLP's intermediate size")
-    hidden, is_gated = build.model.hidden_size, build.model.style.gated
+    rows = shard(intermediate, size, rank, "the MLP's intermediate size")
+    hidden, is_gated = slice(0, build.model.hidden_size), build.model.style.gated
     down = build.linear([Part(f"{name}.down_proj", hidden)], rows, columns_over=size)
     ups = ("gate_proj", "up_proj") if is_gated else ("up_proj",)
     up = build.linear([Part(f"{name}.{one}", rows) for one in ups], hidden, rows_over=size)
-    return MLP(up, down, is_gated)
+    return MLP(up, down, build.model.style.activation if is_gated else "relu2")

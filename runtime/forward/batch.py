@@ -13,6 +13,7 @@ from itertools import accumulate
 
 import torch
 
+from runtime.forward.dp_attention import DpTokens
 from runtime.forward.kv_pool import PADDING_REQUEST, PADDING_SLOT
 
 
@@ -21,6 +22,14 @@ class ForwardMode(Enum):
     DECODE = "decode"
     TARGET_VERIFY = "target_verify"
     DRAFT_EXTEND = "draft_extend"
+
+
+class LogitsMode(Enum):
+    """Which rows the LM head sees: the last of each request, all rows, or those in `logits_indices`."""
+
+    LAST = "last"
+    ALL = "all"
+    INDICES = "indices"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +43,10 @@ class ForwardBatch:
     query_starts: torch.Tensor  # [bs + 1]
     max_query_len: int  # or more: kernels size their grids by it
     max_seq_len: int  # likewise
+    logits_mode: LogitsMode = LogitsMode.LAST
+    logits_indices: torch.Tensor | None = None
+    dp: DpTokens | None = None
+    dummy: bool = False  # has no real requests, so autotuning may skip its logits
 
     @property
     def num_tokens(self) -> int:
@@ -43,18 +56,23 @@ class ForwardBatch:
     def num_requests(self) -> int:
         return self.seq_lens.shape[0]
 
+    def with_dp(self, dp: DpTokens) -> ForwardBatch:
+        return replace(self, dp=dp)
+
 
 def dummy_decode_batch(rows: int, width: int, device: torch.device) -> ForwardBatch:
     """Return a batch of `rows` requests of `width` tokens that read and write only the padding slot."""
     mode = ForwardMode.DECODE if width == 1 else ForwardMode.TARGET_VERIFY
-    return packed(mode, [width] * rows, [0] * rows, [0] * rows * width, device)
+    batch = packed(mode, [width] * rows, [0] * rows, [0] * rows * width, device)
+    logits_mode = LogitsMode.LAST if width == 1 else LogitsMode.ALL
+    return replace(batch, logits_mode=logits_mode, dummy=True)
 
 
 def dummy_extend_batch(tokens: int, context_length: int, device: torch.device) -> ForwardBatch:
     """Return a prefill of `tokens` in as few requests as the context length allows, on the padding slot."""
     full, rest = divmod(tokens, context_length)
     lens = [context_length] * full + [rest] * (rest > 0)
-    return packed(ForwardMode.EXTEND, lens, [0] * len(lens), [0] * tokens, device)
+    return replace(packed(ForwardMode.EXTEND, lens, [0] * len(lens), [0] * tokens, device), dummy=True)
 
 
 def packed(

@@ -1,10 +1,11 @@
-"""The base of all graph runners: capture one graph per size."""
+"""The base of all graph runners: capture one graph per size, replay the smallest that holds the batch."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +14,9 @@ from runtime.decoder.decoder import Decoder, StageState
 from runtime.devices.base import Device, Graph
 from runtime.forward.batch import ForwardBatch, StaticBuffers
 from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import DpTokens, RunnerKind, plan_dp_tokens
 from runtime.forward.kv_pool import KVPool
+from runtime.forward.logits_processor import logits_wanted
 from runtime.server.config import RuntimeConfig
 from runtime.server.parallel import ParallelConfig
 
@@ -39,9 +42,10 @@ class CaptureSite:
 
 
 class GraphRunner(ABC):
-    """Captures graphs. `sizes` count requests of `width` tokens each, or a prefill's tokens."""
+    """Captures and replays graphs. `sizes` count requests of `width` tokens each, or a prefill's tokens."""
 
     name: ClassVar[str]
+    kind: ClassVar[RunnerKind]
     has_head = True  # the last stage's graphs include the LM head
 
     def __init__(
@@ -72,6 +76,9 @@ class GraphRunner(ABC):
         """The number of CUDA graphs that one size takes."""
         return 1
 
+    def size_of(self, batch: ForwardBatch) -> int:
+        return batch.num_requests
+
     @abstractmethod
     def dummy_batch(self, size: int) -> ForwardBatch:
         """Return a batch of exactly this size that uses only the padding slot."""
@@ -89,8 +96,9 @@ class GraphRunner(ABC):
 
     @torch.inference_mode()
     def capture(self) -> None:
-        for size in sorted(self.sizes, reverse=not self.site.ascending):
-            self.graphs[size] = self._capture(size)
+        with logits_wanted(f"capturing {self.name} graphs"):
+            for size in sorted(self.sizes, reverse=not self.site.ascending):
+                self.graphs[size] = self._capture(size)
 
     def _capture(self, size: int) -> Graph:
         batch = self._fill(self.dummy_batch(size), size)
@@ -116,7 +124,27 @@ class GraphRunner(ABC):
         return self.outputs[name][: result.shape[0]].copy_(result)
 
     def _fill(self, batch: ForwardBatch, size: int) -> ForwardBatch:
-        return self.inputs.fill(batch, self.requests(size), self.tokens(size), self.tokens_each)
+        padded = self.inputs.fill(batch, self.requests(size), self.tokens(size), self.tokens_each)
+        return replace(padded, dp=self._dp_tokens(size))
+
+    def _dp_tokens(self, size: int) -> DpTokens:
+        return plan_dp_tokens(
+            self.tokens(size),
+            self.kind,
+            self.site.parallel,
+            moe_a2a_backend=self.site.runtime.kernels.a2a,
+            requests=self.requests(size),
+            device=self.site.torch_device,
+        )
+
+    @torch.inference_mode()
+    def replay(self, batch: ForwardBatch) -> Tensors:
+        """Replay the smallest graph that holds the batch. The next replay overwrites the buffers returned."""
+        size = self.sizes[bisect_left(self.sizes, self.size_of(batch))]
+        self._fill(batch, size)
+        graph = self.graphs[size]
+        graph.replay()
+        return graph.outputs
 
 
 class StageGraphs(GraphRunner):

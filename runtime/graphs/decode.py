@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from runtime.decoder.decoder import StageState
 from runtime.forward.batch import ForwardBatch, dummy_decode_batch
+from runtime.forward.dp_attention import RunnerKind
 from runtime.graphs.base import StageGraphs, Tensors
 
 
 class DecodeGraphs(StageGraphs):
     name = "decode"
+    kind: ClassVar[RunnerKind] = "decode_graph"
 
     def dummy_batch(self, size: int) -> ForwardBatch:
         return dummy_decode_batch(size, self.width, self.site.torch_device)

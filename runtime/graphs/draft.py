@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
 from runtime.decoder.draft import DraftModel, next_step
-from runtime.forward.batch import ForwardBatch, ForwardMode, dummy_decode_batch
+from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode, dummy_decode_batch
+from runtime.forward.dp_attention import RunnerKind
 from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput
 from runtime.graphs.base import CaptureSite, GraphRunner, Tensors
@@ -35,6 +37,7 @@ class DraftGraphs(_DraftRunner):
     """
 
     name = "draft"
+    kind: ClassVar[RunnerKind] = "draft"
 
     def dummy_batch(self, size: int) -> ForwardBatch:
         return dummy_decode_batch(self.tokens(size), 1, self.site.torch_device)
@@ -42,6 +45,9 @@ class DraftGraphs(_DraftRunner):
     def requests(self, size: int) -> int:
         """Return one request per token: attention sees each branch of the draft's tree as a request."""
         return self.tokens(size)
+
+    def size_of(self, batch: ForwardBatch) -> int:
+        return batch.num_requests // self.width
 
     @property
     def steps(self) -> int:
@@ -78,10 +84,11 @@ class DraftExtendGraphs(_DraftRunner):
     """Run the tokens that a verify accepted through the draft; the head sees the last row of each request."""
 
     name = "draft_extend"
+    kind: ClassVar[RunnerKind] = "draft_extend"
 
     def dummy_batch(self, size: int) -> ForwardBatch:
         batch = dummy_decode_batch(size, self.width, self.site.torch_device)
-        return replace(batch, mode=ForwardMode.DRAFT_EXTEND)
+        return replace(batch, mode=ForwardMode.DRAFT_EXTEND, logits_mode=LogitsMode.LAST)
 
     def make_outputs(self, largest: int) -> Tensors:
         super().make_outputs(largest)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from runtime.forward.batch import ForwardBatch, dummy_extend_batch
+from runtime.forward.dp_attention import RunnerKind
 from runtime.graphs.base import StageGraphs, Tensors
 
 REQUESTS = 8  # of one captured prefill
@@ -14,6 +16,7 @@ class PrefillGraphs(StageGraphs):
     """Graphs of prefills without a cached prefix: attention is captured with as many keys as tokens."""
 
     name = "prefill"
+    kind: ClassVar[RunnerKind] = "prefill_graph"
     tokens_each = 0
     has_head = False
 
@@ -30,6 +33,9 @@ class PrefillGraphs(StageGraphs):
         model = self.decoder.model
         breaks = (model.keeps_tokens(one) or model.is_recurrent(one) for one in self.decoder.layer_ids)
         return 1 + sum(breaks)
+
+    def size_of(self, batch: ForwardBatch) -> int:
+        return batch.num_tokens
 
     def dummy_batch(self, size: int) -> ForwardBatch:
         return dummy_extend_batch(size, self.site.context_length, self.site.torch_device)

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from runtime.forward.comm import Communicator
+from runtime.layers.loading import Piece, Source, length, shard
 from runtime.server.config import ModelConfig
-from runtime.server.layer_config import share
 
 VOCAB_PADDING = 64
 
@@ -25,6 +25,7 @@ class VocabTable(nn.Module):
 
     def __init__(
         self,
+        name: str,
         model: ModelConfig,
         comm: Communicator,
         group: str,
@@ -32,20 +33,30 @@ class VocabTable(nn.Module):
         device: torch.device,
     ) -> None:
         super().__init__()
-        self.group = group
+        self.name, self.group, self.multiplier = name, group, model.vocabulary.multiplier
         ranks, rank = (comm.size(group), comm.rank(group)) if group else (1, 0)
         count = padded_vocab(model.vocabulary.size) if group else model.vocabulary.size
-        rows = share(count, ranks, "the padded vocabulary")
-        self.first, self.end = rank * rows, (rank + 1) * rows
-        shape = (rows, model.hidden_size)
+        self.rows = shard(count, ranks, rank, "the padded vocabulary")
+        shape = (length(self.rows), model.hidden_size)
         self.weight = nn.Parameter(torch.empty(shape, dtype=dtype, device=device), requires_grad=False)
+        self.real = slice(
+            min(self.rows.start, model.vocabulary.size), min(self.rows.stop, model.vocabulary.size)
+        )
+        self.weight[length(self.real) :].zero_()
+
+    def pieces(self) -> list[Piece]:
+        return [Piece(self.weight[: length(self.real)], (Source(f"{self.name}.weight", (self.real,)),))]
 
 
 class TokenEmbedding(VocabTable):
     def forward(self, ids: torch.Tensor, comm: Communicator) -> torch.Tensor:
+        found = self._found(ids, comm)
+        return found if self.multiplier == 1 else found.mul_(self.multiplier)
+
+    def _found(self, ids: torch.Tensor, comm: Communicator) -> torch.Tensor:
         if not self.group or comm.size(self.group) == 1:
             return F.embedding(ids, self.weight)
-        elsewhere = (ids < self.first) | (ids >= self.end)
-        local = (ids - self.first).masked_fill_(elsewhere, 0)
+        elsewhere = (ids < self.rows.start) | (ids >= self.rows.stop)
+        local = (ids - self.rows.start).masked_fill_(elsewhere, 0)
         out = F.embedding(local, self.weight).masked_fill_(elsewhere.unsqueeze(-1), 0)
         return comm.all_reduce(out, self.group)

@@ -1,4 +1,4 @@
-"""One linear layer for every sharding: a list of parts, each some rows of a checkpoint's matrix.
+"""One linear layer for every sharding: a list of parts, each some rows and columns of a checkpoint's matrix.
 
 Column-parallel, row-parallel, merged and replicated layers differ only in their parts. A row-parallel result
 is a partial sum: the caller reduces it, because only the caller knows over which group and when.
@@ -6,13 +6,14 @@ is a partial sum: the caller reduces it, because only the caller knows over whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from runtime.layers.quantization import PLAIN, Matrix, Scheme, Tensors
+from runtime.layers.loading import Piece, Source, length
+from runtime.layers.quantization import PLAIN, Matrix, Plain, Scheme, Tensors
 
 
 def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
@@ -27,31 +28,33 @@ def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A number of rows of the checkpoint's matrix `name`."""
+    """Rows of the checkpoint's matrix `name`."""
 
     name: str
-    rows: int
+    rows: slice
 
 
 class Linear(nn.Module):
     def __init__(
         self,
         parts: Sequence[Part],
-        columns: int,
+        cols: slice,
         dtype: torch.dtype,
         device: torch.device,
         *,
         scheme: Scheme = PLAIN,
         bias: bool = False,
+        adds_bias: bool = True,
         rows_over: int = 1,
         columns_over: int = 1,
         kept_as: tuple[int, ...] = (),
     ) -> None:
-        """`rows_over` and `columns_over` are the numbers of ranks that share the matrix. `kept_as` are the
-        rows of each matrix that a server stores."""
+        """`adds_bias` is for partial sums: only one rank of the group may add the bias. `rows_over` and
+        `columns_over` are the numbers of ranks that share the matrix. `kept_as` are the rows of each matrix
+        that a server stores."""
         super().__init__()
-        self.scheme = scheme
-        rows = tuple(part.rows for part in parts)
+        self.parts, self.cols, self.scheme, self.adds_bias = list(parts), cols, scheme, adds_bias
+        rows, columns = tuple(length(part.rows) for part in parts), length(cols)
         matrix = Matrix(kept_as or rows, columns, rows_over > 1, columns_over > 1)
         tensors = scheme.create(matrix, dtype, device)
         if bias:
@@ -64,8 +67,25 @@ class Linear(nn.Module):
         self._taken = {**self.tensors, **self.scheme.finish(self.tensors)}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.scheme.linear(x, self._taken, self.tensors.get("bias"))
+        bias = self.tensors.get("bias") if self.adds_bias else None
+        return self.scheme.linear(x, self._taken, bias)
 
     def dequantized(self) -> torch.Tensor:
         """Return the dequantized matrix."""
         return self.scheme.dequantize(self._taken)
+
+    def pieces(self) -> Iterator[Piece]:
+        start = 0
+        for part in self.parts:
+            local = slice(start, start + length(part.rows))
+            for name, tensor in self.tensors.items():
+                yield self._piece(part, local, name, tensor)
+            start = local.stop
+
+    def _piece(self, part: Part, local: slice, name: str, tensor: torch.Tensor) -> Piece:
+        if name == "bias":
+            return Piece(tensor[local], (Source(f"{part.name}.bias", (part.rows,)),))
+        index = self.scheme.part(name, part.rows, self.cols)
+        target = tensor[self.scheme.part(name, local, slice(0, length(self.cols)))] if index else tensor
+        block = self.scheme.stored_block if isinstance(self.scheme, Plain) else None
+        return Piece(target, (Source(f"{part.name}.{name}", index, block=block),))

@@ -5,25 +5,34 @@ An activation is one kernel on a server, so it is one op here, which allocates o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from runtime.layers.linear import Linear
+from runtime.layers.loading import Piece
 from runtime.simulate.kernel import kernel
 
 
 class MLP(nn.Module):
-    """An MLP. Its output is a partial sum over the ranks that share it. All gates are opened by silu: other
-    functions have the same sizes."""
+    """An MLP. Its output is a partial sum over the ranks that share it.
 
-    def __init__(self, up: Linear, down: Linear, is_gated: bool) -> None:
+    `activation` is "silu" or "gelu_tanh" of a gate, or "relu2", the squared relu of a row without gates.
+    """
+
+    def __init__(self, up: Linear, down: Linear, activation: str) -> None:
         super().__init__()
         self.up, self.down = up, down
-        self.activate = silu_and_mul if is_gated else squared_relu
+        self.activate = _ACTIVATIONS[activation]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(self.activate(self.up(x)))
+
+    def pieces(self) -> Iterator[Piece]:
+        yield from self.up.pieces()
+        yield from self.down.pieces()
 
 
 def _half(x: torch.Tensor) -> torch.Tensor:
@@ -40,3 +49,13 @@ def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
     """Return silu(gate) * up [T, I] for rows [T, 2 I] with gates before ups."""
     gate, up = x.chunk(2, dim=-1)
     return F.silu(gate).mul_(up)
+
+
+@kernel(_half)
+def gelu_and_mul(x: torch.Tensor) -> torch.Tensor:
+    """Return gelu(gate) * up [T, I], by tanh, for rows [T, 2 I] with gates before ups."""
+    gate, up = x.chunk(2, dim=-1)
+    return F.gelu(gate, approximate="tanh").mul_(up)
+
+
+_ACTIVATIONS = {"silu": silu_and_mul, "gelu_tanh": gelu_and_mul, "relu2": squared_relu}

@@ -5,28 +5,48 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from runtime.layers.loading import Piece, Source
 from runtime.simulate.kernel import in_place, kernel
-
-EPS = 1e-6  # of any model: it has no size
 
 
 class RMSNorm(nn.Module):
-    def __init__(self, size: int, dtype: torch.dtype, device: torch.device) -> None:
+    """An RMS norm. `rows`: this rank's part of a split vector; `centred`: checkpoints store weight - 1."""
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        eps: float,
+        dtype: torch.dtype,
+        device: torch.device,
+        rows: slice | None = None,
+        centred: bool = False,
+    ) -> None:
         super().__init__()
+        self.name, self.view = name, _one_more if centred else None
+        self.index = () if rows is None else (rows,)
+        self.eps = eps
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return rms_norm(x, self.weight, EPS)
+        return rms_norm(x, self.weight, self.eps)
 
     def in_place(self, x: torch.Tensor) -> torch.Tensor:
         """Norm `x` in place. It may be a strided view, such as the heads inside a fused projection."""
-        rms_norm_(x, self.weight, EPS)
+        rms_norm_(x, self.weight, self.eps)
         return x
 
     def add(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """Add `x` to `residual`, and replace `x` by the norm of the sum. Both in place."""
-        add_rms_norm_(x, residual, self.weight, EPS)
+        add_rms_norm_(x, residual, self.weight, self.eps)
         return x
+
+    def pieces(self) -> list[Piece]:
+        return [Piece(self.weight, (Source(f"{self.name}.weight", self.index, self.view),))]
+
+
+def _one_more(weight: torch.Tensor) -> torch.Tensor:
+    return weight + 1
 
 
 @kernel(lambda x, *_: torch.empty_like(x))

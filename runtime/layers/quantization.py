@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
+from runtime.layers.loading import Index, length
 from runtime.layers.scaled_linear import (
     dequantize_blocks,
     dequantize_fp4,
@@ -121,10 +122,17 @@ class Scheme(ABC):
         """Return the tensors made after loading that the product uses in place of stored ones."""
         return {}
 
+    def part(self, name: str, rows: slice, cols: slice) -> Index:
+        """Return the index of the block [rows, cols] of the matrix in the tensor called `name`."""
+        raise ConfigError(f"checkpoints in {self.name} are not loaded by this runtime: use dummy weights")
+
 
 @dataclass(frozen=True, slots=True)
 class Plain(Scheme):
+    """Plain values. `stored_block`: the checkpoint may store the matrix in fp8 blocks of this size anyway."""
+
     name: str = "plain"
+    stored_block: tuple[int, int] | None = None
 
     def stored(self, m: Matrix) -> dict[str, Stored]:
         return {"weight": Stored(None, m.shape())}
@@ -134,6 +142,9 @@ class Plain(Scheme):
 
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
         return tensors["weight"]
+
+    def part(self, name: str, rows: slice, cols: slice) -> Index:
+        return (rows, cols)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +164,11 @@ class BlockFp8(Scheme):
 
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
         return dequantize_blocks(tensors["weight"], tensors["weight_scale_inv"], self.block)
+
+    def part(self, name: str, rows: slice, cols: slice) -> Index:
+        if name == "weight":
+            return (rows, cols)
+        return (_blocks(rows, self.block[0], "rows"), _blocks(cols, self.block[1], "columns"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +252,15 @@ def scheme_of(kind: Kind | None, model: ModelConfig, runtime: RuntimeConfig) -> 
     if kernels.moe == "flashinfer_mxfp4":
         padding = Padding(128 if kernels.sm_major == 10 else 1, 256)
     return Fp4("mxfp4", (1, 1), padding, kind.group, kernels.fp4_gemm)
+
+
+def _blocks(part: slice, size: int, what: str) -> slice:
+    if part.start % size:
+        raise ConfigError(
+            f"a shard of {length(part)} {what} starts inside a quantisation block of {size}: "
+            "choose a smaller --tp, or --ep"
+        )
+    return slice(part.start // size, -(-part.stop // size))
 
 
 def _up(size: int, multiple: int) -> int:

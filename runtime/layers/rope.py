@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import nn
 
-from runtime.server.layer_config import RopeConfig
+from runtime.server.layer_config import RopeConfig, mscale
 from runtime.simulate.kernel import in_place, kernel
 
 
@@ -32,11 +36,55 @@ class RopeTables(nn.Module):
 
 
 def rope_table(rope: RopeConfig, device: torch.device) -> torch.Tensor:
-    """Return [max_position, rotary_dim] fp32: cosines, then sines. Stretched ropes have the same sizes."""
-    exponents = torch.arange(0, rope.dim, 2, dtype=torch.float32, device=device) / rope.dim
+    """Return [max_position, rotary_dim] fp32: cosines, then sines."""
+    frequencies, scale = _frequencies(rope, device)
     positions = torch.arange(rope.max_position, dtype=torch.float32, device=device)
-    angles = positions[:, None] * (1.0 / 10000.0**exponents)
-    return torch.cat([angles.cos(), angles.sin()], dim=-1)
+    angles = positions[:, None] * frequencies
+    return torch.cat([angles.cos(), angles.sin()], dim=-1).mul_(scale)
+
+
+def _frequencies(rope: RopeConfig, device: torch.device) -> tuple[torch.Tensor, float]:
+    exponents = torch.arange(0, rope.dim, 2, dtype=torch.float32, device=device) / rope.dim
+    plain, given = 1.0 / (rope.theta**exponents), rope.parameters
+    kind = given.get("rope_type", "default")
+    if kind == "llama3":
+        return _llama3(plain, given), 1.0
+    if kind == "yarn":
+        return _yarn(plain, given, rope.theta, rope.dim), _yarn_attention_factor(given)
+    return plain / given["factor"] if kind == "linear" else plain, 1.0
+
+
+def _llama3(plain: torch.Tensor, rope: Mapping[str, Any]) -> torch.Tensor:
+    """Stretch long wavelengths by the factor, keep short ones, and blend those between."""
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    turns = rope["original_max_position_embeddings"] / (2 * math.pi / plain)
+    keep = ((turns - low) / (high - low)).clamp(0, 1)
+    return plain / rope["factor"] * (1 - keep) + plain * keep
+
+
+def _yarn(plain: torch.Tensor, rope: Mapping[str, Any], theta: float, dim: int) -> torch.Tensor:
+    original = rope["original_max_position_embeddings"]
+
+    def dimension_of(rotations: float) -> float:
+        return dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(theta))
+
+    low = dimension_of(rope.get("beta_fast") or 32)
+    high = dimension_of(rope.get("beta_slow") or 1)
+    if rope.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    index = torch.arange(dim // 2, dtype=torch.float32, device=plain.device)
+    stretch = ((index - low) / ((high - low) or 0.001)).clamp(0, 1)
+    return plain / rope["factor"] * stretch + plain * (1 - stretch)
+
+
+def _yarn_attention_factor(rope: Mapping[str, Any]) -> float:
+    if rope.get("attention_factor") is not None:
+        return float(rope["attention_factor"])
+    factor, over, under = rope["factor"], rope.get("mscale"), rope.get("mscale_all_dim")
+    if over and under:
+        return mscale(factor, over) / mscale(factor, under)
+    return mscale(factor, 1.0)
 
 
 @kernel(in_place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.models.parts import Latent, Routed, model
+from runtime.models.parts import SILU, Latent, Routed, model
 from runtime.models.reading import members
 from runtime.server.choices.experts import by_trtllm
 from runtime.server.config import ModelConfig, Traits
@@ -18,7 +18,9 @@ SERVED: dict[str, Any] = {
 }
 # Whose layers are those of srt/models/deepseek_v2.py.
 TRAITS = Traits(routing="deepseek", of_deepseek=True, draft="experts")
-_ONLY = members(attention_bias=(False,))
+_ONLY = members(
+    hidden_act=SILU, scoring_func=("sigmoid",), topk_method=("noaux_tc",), attention_bias=(False,)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,7 @@ class DeepseekConfig(Latent, Routed):
 class SparseConfig(DeepseekConfig):
     """DeepSeek-V3.2 and GLM-5, which have an indexer."""
 
-    ONLY = members(**_ONLY, mlp_bias=(False,), index_kpool=(1,))
+    ONLY = members(**_ONLY, mlp_bias=(False,), rope_interleave=(True,), index_kpool=(1,))
 
     max_position_embeddings: int = 163840
     index_topk: int = 2048

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.models.parts import Routed, heads, model
+from runtime.models.parts import SILU, Routed, heads, model
 from runtime.models.reading import members
 from runtime.server.choices.experts import by_trtllm
 from runtime.server.config import ModelConfig, Traits
@@ -13,11 +13,12 @@ from runtime.server.family import Family
 
 @dataclass(frozen=True, kw_only=True)
 class Glm4Config(Routed):
-    ONLY = members(tie_word_embeddings=(False,))
+    ONLY = members(hidden_act=SILU, tie_word_embeddings=(False,))
 
     intermediate_size: int = 10944
     num_key_value_heads: int | None = 8
     max_position_embeddings: int = 131072
+    rms_norm_eps: float = 1e-5
     moe_intermediate_size: int = 1408
     num_experts_per_tok: int = 8
     n_shared_experts: int = 1

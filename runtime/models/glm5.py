@@ -19,6 +19,7 @@ class Glm5Config(deepseek.SparseConfig):
     n_group: int = 1
     topk_group: int = 1
     max_position_embeddings: int = 202752
+    rms_norm_eps: float = 1e-5
     index_n_heads: int = 32
     index_topk_freq: int = 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.models.parts import by_window, heads, model
+from runtime.models.parts import SILU, by_window, heads, model
 from runtime.models.reading import Config, members
 from runtime.server.config import ModelConfig, Traits
 from runtime.server.family import Family
@@ -14,7 +14,7 @@ _TRAITS = Traits(splits_over_tp=True)
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaConfig(Config):
-    ONLY = members(mlp_bias=(False,))
+    ONLY = members(hidden_act=SILU, mlp_bias=(False,))
 
     intermediate_size: int = 11008
     max_position_embeddings: int = 2048
@@ -22,6 +22,8 @@ class LlamaConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class MistralConfig(Config):
+    ONLY = members(hidden_act=SILU, rope_is_neox_style=(True,))
+
     intermediate_size: int = 14336
     num_key_value_heads: int | None = 8
     max_position_embeddings: int = 131072

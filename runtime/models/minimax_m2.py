@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.models.parts import heads, model
+from runtime.models.parts import SILU, heads, model
 from runtime.models.reading import Config, members
 from runtime.server.asked import Asked
 from runtime.server.config import ModelConfig, Traits
@@ -12,13 +12,14 @@ from runtime.server.family import Family, Weights
 from runtime.server.gpus import GpuModel
 from runtime.server.layer_config import MoEConfig, TensorNames
 
-_REQUIRED = (("use_qk_norm", True), ("use_routing_bias", True))
+_REQUIRED = (("use_qk_norm", True), ("use_routing_bias", True), ("scoring_func", "sigmoid"))
 _TRAITS = Traits(names=TensorNames(experts="block_sparse_moe"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MiniMaxM2Config(Config):
     ONLY = members(
+        hidden_act=SILU,
         qk_norm_type=("per_layer",),
         tie_word_embeddings=(False,),
         shared_intermediate_size=(0,),
@@ -41,7 +42,7 @@ def minimax_m2(c: MiniMaxM2Config) -> ModelConfig:
     counts = c.num_local_experts, c.num_experts_per_tok, c.intermediate_size
     moe = MoEConfig(*counts, scoring="sigmoid", correction_bias=True, router_in_fp32=True)
     share = (c.rotary_dim or c.head_width) / c.head_width
-    attention = heads(c, {"share": share}, qk_norm="all")
+    attention = heads(c, {"theta": 5e6, "share": share}, qk_norm="all")
     kinds = ["full"] * c.num_hidden_layers, ["moe"] * c.num_hidden_layers
     return model(c, {"full": attention}, *kinds, moe=moe, traits=_TRAITS)
 

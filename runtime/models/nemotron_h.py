@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.models.parts import Routed, check_both, heads, model
+from runtime.models.parts import SILU, Routed, check_both, heads, model
 from runtime.models.reading import members, shown
 from runtime.server.asked import Asked
 from runtime.server.bounds import LAYERS, check_size
@@ -26,14 +26,16 @@ _KINDS = {
     "moe": ("none", "moe"),
 }
 _PLACES = {"attention": "mixer", "recurrent": "mixer", "mlp": "mixer"}
-_NAMES = TensorNames("backbone.layers", **_PLACES)
+_NAMES = TensorNames("backbone.layers", "backbone.embeddings", "backbone.norm_f", **_PLACES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mamba2Fields(Routed):
     """The fields of its recurrent layers."""
 
-    SPELLED = members(conv_kernel=("mamba_d_conv",), use_conv_bias=("mamba_conv_bias",))
+    SPELLED = members(
+        conv_kernel=("mamba_d_conv",), use_conv_bias=("mamba_conv_bias",), time_step_min=("mamba_dt_min",)
+    )
 
     ssm_state_size: int = 128
     mamba_num_heads: int = 128
@@ -43,6 +45,7 @@ class Mamba2Fields(Routed):
     conv_kernel: int = 4
     use_conv_bias: bool = True
     use_bias: bool = False
+    time_step_min: float = 0.001
 
     def mamba(self) -> Mamba2Config:
         """Return the mixer's sizes. SGLang reads both counts of groups, so they must not differ."""
@@ -57,6 +60,7 @@ class Mamba2Fields(Routed):
             conv_kernel=self.conv_kernel,
             conv_bias=self.use_conv_bias,
             bias=self.use_bias,
+            least_step=self.time_step_min,
         )
 
 
@@ -64,10 +68,13 @@ class Mamba2Fields(Routed):
 class NemotronHConfig(Mamba2Fields):
     ONLY = members(
         sliding_window=(),
+        mlp_hidden_act=("relu2",),
+        mamba_hidden_act=SILU,
         mlp_bias=(False,),
         tie_word_embeddings=(False,),
         n_shared_experts=(1,),
     )
+    SPELLED = members(**Mamba2Fields.SPELLED, rms_norm_eps=("layer_norm_epsilon",))
 
     num_hidden_layers: int = 1  # the number that config.json gives
     intermediate_size: int = 21504
@@ -75,6 +82,7 @@ class NemotronHConfig(Mamba2Fields):
     num_key_value_heads: int | None = 8
     head_dim: int | None = 128
     max_position_embeddings: int = 4096
+    rms_norm_eps: float = 1e-5
     n_routed_experts: int = 8
     n_shared_experts: int = 1
     moe_intermediate_size: int = 7688
@@ -116,7 +124,7 @@ def nemotron_h(c: NemotronHConfig) -> ModelConfig:
         {"full": heads(c, None)},
         mixers,
         mlps,
-        style={"gated": False},
+        style={"norms": "alone", "gated": False},
         recurrent=c.mamba() if "recurrent" in mixers else None,
         moe=moe,
         traits=Traits(routing="deepseek", draft="last", names=_NAMES),

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.models.reading import Config, members
-from runtime.models.rope import read_rope
+from runtime.models.rope import latent_scale, read_rope
 from runtime.server.config import Gaps, ModelConfig, Style, Traits, Vocabulary
 from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.layer_config import AttentionConfig, IndexerConfig, MLAConfig, MoEConfig
 
 SLIDES = {"full_attention": "full", "sliding_attention": "sliding"}
+SILU = ("silu", "swish")
 USUAL = Traits()
 
 
@@ -38,7 +39,7 @@ def model(
         attention=dict(attention),
         attention_kinds=tuple(attention_kinds),
         layer_kinds=tuple(layer_kinds),
-        style=Style(**style),
+        style=Style(**{"rms_eps": c.rms_norm_eps, **style}),
         traits=traits,
         gaps=Gaps(tuple(dict.fromkeys(gaps))),
         **parts,
@@ -66,7 +67,7 @@ def heads(c: Config, rope: Mapping[str, Any] | None = {}, **own: Any) -> Attenti
     """Return grouped-query attention without a window. `rope`: arguments of `read_rope`; None: no rope."""
     width = c.head_width
     turned = None if rope is None else read_rope(c, width, **rope)
-    return AttentionConfig(c.num_attention_heads, c.kv_heads, width, turned, **own)
+    return AttentionConfig(c.num_attention_heads, c.kv_heads, width, turned, **{"scale": width**-0.5, **own})
 
 
 def by_window(c: Config, kinds: Iterable[str], window: int | None, **own: Any) -> dict[str, AttentionConfig]:
@@ -101,8 +102,8 @@ class Latent(Config):
             indexer,
         )
         rope = read_rope(self, mla.qk_rope_head_dim, is_interleaved=is_interleaved)
-        count = self.num_attention_heads
-        return AttentionConfig(count, count, mla.qk_head_dim, rope), mla
+        count, scale = self.num_attention_heads, latent_scale(rope, mla.qk_head_dim)
+        return AttentionConfig(count, count, mla.qk_head_dim, rope, scale), mla
 
 
 @dataclass(frozen=True, kw_only=True)

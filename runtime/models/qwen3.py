@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.models.parts import SLIDES, SoftRouted, by_window, model
+from runtime.models.parts import SILU, SLIDES, SoftRouted, by_window, model
 from runtime.models.reading import Config, members
 from runtime.server.choices.experts import by_trtllm
 from runtime.server.config import ModelConfig, Traits
@@ -14,6 +14,8 @@ from runtime.server.family import Family
 
 @dataclass(frozen=True, kw_only=True)
 class Windowed(Config):
+    ONLY = members(hidden_act=SILU)
+
     max_position_embeddings: int = 32768
     use_sliding_window: bool = False
     sliding_window: int | None = 4096
@@ -36,7 +38,7 @@ class Qwen3Config(Windowed):
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen3MoeConfig(Windowed, SoftRouted):
-    ONLY = members(tie_word_embeddings=(False,))
+    ONLY = members(hidden_act=SILU, tie_word_embeddings=(False,))
 
     intermediate_size: int = 6144
     num_key_value_heads: int | None = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.models.parts import SoftRouted, check_both, heads, model
+from runtime.models.parts import SILU, SoftRouted, check_both, heads, model
 from runtime.models.reading import members
 from runtime.server.asked import Asked
 from runtime.server.choices.attention import by_heads
@@ -41,8 +41,10 @@ class Qwen3NextConfig(DeltaConfig):
     """The fields that SGLang's class reads: no attention biases, one kind of gate, and an untied head."""
 
     ONLY = members(
+        hidden_act=SILU,
         tie_word_embeddings=(False,),
         attention_bias=(False,),
+        output_gate_type=SILU,
         attn_output_gate=(True,),
     )
 
@@ -60,6 +62,8 @@ class Qwen3NextConfig(DeltaConfig):
 
 
 def qwen3_next(c: Qwen3NextConfig) -> ModelConfig:
+    if c.section("rope_parameters").get("rope_type", "default") != "default":
+        c.cannot("rope_parameters are stretched: SGLang's class of this family takes rope_scaling for that")
     kinds = _kinds(c)
     check_both(c, kinds)
     attention = heads(c, {"share": 0.25}, qk_norm="head", output_gate=True)
@@ -69,6 +73,7 @@ def qwen3_next(c: Qwen3NextConfig) -> ModelConfig:
         {"full": attention},
         kinds,
         c.sparse(),
+        style={"centred": True},
         moe=moe,
         recurrent=c.delta() if "recurrent" in kinds else None,
         traits=Traits(routing="softmax", draft="experts", fuses_shared_of=-1),

@@ -42,6 +42,7 @@ class Config:
     head_dim: int | None = None
     intermediate_size: int
     max_position_embeddings: int
+    rms_norm_eps: float = 1e-6
     tie_word_embeddings: bool = False
     attention_bias: bool = False
 
@@ -103,7 +104,7 @@ def read(kind: type[Read], hf: HF) -> Read:
         value = hf.get(name)
         if not any(value == other and type(value) is type(other) for other in (None, *served)):
             known = " or ".join(map(shown, served)) or "nothing"
-            config.cannot(f"{name} is {shown(value)}: this runtime knows {known}")
+            config.cannot(f"{name} is {shown(value)}: this runtime computes {known}")
     return config
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from runtime.forward.comm import Communicator
-from runtime.forward.dp_attention import gather, pad_rows, padded, scatter
+from runtime.forward.dp_attention import dp_buffer_len, gather, pad_rows, scatter
 from runtime.moe.a2a_workspace import A2AWorkspace, max_dispatch_tokens
 from runtime.moe.weights import TopK
 from runtime.server.backends import backend_row
@@ -69,9 +69,9 @@ class AllToAllDispatcher(Dispatcher):
         self.memory = torch.empty(workspace.total_bytes, dtype=torch.uint8, device=device)
 
     def dispatch(self, x: torch.Tensor, route: Route) -> tuple[torch.Tensor, TopK]:
-        size, rank, ranks = self.workspace, self.comm.rank("attn_tp"), self.comm.size("attn_tp")
-        slots = padded(x.shape[0], self.comm) // ranks
+        slots, size = self._slots(x.shape[0]), self.workspace
         size.check(slots)
+        rank, ranks = self.comm.rank("attn_tp"), self.comm.size("attn_tp")
         part = pad_rows(x, slots * ranks)[rank * slots : (rank + 1) * slots]
         topk = route(part)
         topk.ids[max(0, x.shape[0] - rank * slots) :].fill_(self.invalid_expert)
@@ -92,6 +92,11 @@ class AllToAllDispatcher(Dispatcher):
         local = part.new_empty(part.shape[0] * self.comm.size("attn_tp"), part.shape[1])
         self.comm.all_gather_into(local, part, "attn_tp")
         return local[:rows]
+
+    def _slots(self, rows: int) -> int:
+        """Return the slots per source rank. All ranks get the same number, so that offsets agree."""
+        counts = dp_buffer_len().global_num_tokens_cpu
+        return -(-(rows if counts is None else max(counts)) // self.comm.size("attn_tp"))
 
     def _view(self, offset: int, rows: int, width: int, dtype: torch.dtype) -> torch.Tensor:
         """Return a part of the workspace, `offset` bytes after the bookkeeping."""

@@ -12,6 +12,7 @@ from runtime.forward.logits_processor import in_autotune_dummy_run
 from runtime.layers.gemms import quantize_fp8
 from runtime.moe.flashinfer_call import call_with, forget_ranges
 from runtime.moe.profile_workspace import ProfiledShape, hold_profile_workspace
+from runtime.moe.trtllm_layout import swap_halves
 from runtime.moe.tuned import TunedBackend
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, RuntimeConfig
@@ -21,7 +22,7 @@ from runtime.simulate.kernel import kernel
 
 
 class FlashInferCutlassBackend(TunedBackend):
-    """bf16, and fp8 with one scale per tensor. The order of rows is left, because they are random."""
+    """bf16, and fp8 with one scale per tensor. The kernel reads [up, gate] rows, or only up rows."""
 
     name: ClassVar[str] = "flashinfer_cutlass"
     _held: torch.Tensor | None = None
@@ -38,6 +39,9 @@ class FlashInferCutlassBackend(TunedBackend):
             )
         if weights.w13_bias is not None:
             raise ConfigError("SGLang passes no expert biases to flashinfer_cutlass: use another backend")
+        if weights.is_gated and not weights.w13.is_meta:
+            with torch.no_grad():
+                swap_halves(weights.w13)
         return _with_kernel_scales(weights) if weights.w13.dtype == torch.float8_e4m3fn else weights
 
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:

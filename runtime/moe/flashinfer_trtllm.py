@@ -6,13 +6,13 @@ bf16, fp8 in blocks and nvfp4. The kernel chooses experts from the router's logi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from runtime.forward.kv_packing import FP8_MAX
 from runtime.moe.flashinfer_call import call_with
+from runtime.moe.trtllm_layout import Kind, kind_of, lay_out
 from runtime.moe.tuned import TunedBackend
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.errors import ConfigError
@@ -20,12 +20,10 @@ from runtime.server.layer_config import MoEConfig
 from runtime.server.sizes.call_rules import Routing, routing_form
 from runtime.simulate.kernel import kernel
 
-Kind = Literal["bf16", "fp8_block", "nvfp4"]
 # FlashInfer's RoutingMethodType
 _SOFTMAX, _RENORMALIZE, _DEEPSEEK, _TOP_K, _SIGMOID_RENORMALIZE, _SIGMOID = 0, 1, 2, 5, 6, 8
 _SWIGLU = 3
 _FP8_GROUP = 128
-_BLOCK = 64  # values along k, in the block-major layout of bf16
 _KERNEL_MULTIPLE: dict[str, int] = {"bf16": 128, "fp8_block": 128}
 
 
@@ -42,7 +40,7 @@ class FlashInferTrtllmBackend(TunedBackend):
                 f"--moe-runner-backend {self.runtime.kernels.moe}: this runtime has no layout of "
                 "experts without gates: flashinfer_cutlass takes them"
             )
-        return _shaped(weights)
+        return lay_out(weights)
 
     def forward_on_gpu(self, x: torch.Tensor, topk: TopK, weights: ExpertWeights) -> torch.Tensor:
         return trtllm_moe(x, topk, weights, self._call(weights, x.shape[0]))
@@ -54,47 +52,6 @@ class FlashInferTrtllmBackend(TunedBackend):
         sizes = (len(self.layout.group(one)) for one in ("moe_ep", "attn_dp"))
         routing = routing_form(self.model, self.runtime, kind == "fp8_block", *sizes)
         return Call(moe, kind, routing, -(-inner // multiple) * multiple, self.tune_max(rows))
-
-
-def kind_of(weights: ExpertWeights) -> Kind:
-    if weights.w13.dtype == torch.bfloat16:
-        return "bf16"
-    if weights.w13.dtype == torch.float8_e4m3fn and weights.block:
-        return "fp8_block"
-    if weights.w13.dtype == torch.uint8 and weights.w13_global_scale is not None:
-        return "nvfp4"
-    raise ConfigError(
-        "--moe-runner-backend flashinfer_trtllm takes bf16, fp8 in blocks or nvfp4 experts here, "
-        f"not {weights.w13.dtype}"
-    )
-
-
-def _shaped(weights: ExpertWeights) -> ExpertWeights:
-    """Return the weights in the kernel's shapes. The order of their rows is left, because they are random."""
-    kind = kind_of(weights)
-    if kind == "nvfp4":
-        return _with_kernel_scales(weights)
-    if kind == "fp8_block" or weights.w13.is_meta:
-        return weights
-    w13, w2 = (one.view(len(one), -1, one.shape[1], _BLOCK) for one in (weights.w13, weights.w2))
-    return replace(weights, w13=w13, w2=w2)
-
-
-def _with_kernel_scales(weights: ExpertWeights) -> ExpertWeights:
-    """Fold the input scales into each GEMM's factor, and invert them to quantise inputs with."""
-    factors = (weights.w13_global_scale, weights.w2_global_scale)
-    inputs = (weights.w13_input_scale, weights.w2_input_scale)
-    w13, w2, w13_input, w2_input = (None if s is None else s.float() for s in (*factors, *inputs))
-    if w13 is None or w2 is None or w13_input is None or w2_input is None:
-        raise ConfigError("nvfp4 experts need their calibrated input scales (modelopt_fp4)")
-    w13_input, w2_input = w13_input.max(), w2_input.max()
-    return replace(
-        weights,
-        w13_global_scale=w13 * w13_input,
-        w2_global_scale=w2 * w2_input,
-        w13_input_scale=w13_input.reciprocal(),
-        w2_input_scale=w2_input.reciprocal(),
-    )
 
 
 class Call(NamedTuple):

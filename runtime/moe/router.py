@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 from torch import nn
 
+from runtime.layers.loading import Piece, Source
 from runtime.moe.weights import TopK
 from runtime.server.layer_config import MoEConfig
 
@@ -19,6 +21,7 @@ class Router(nn.Module):
 
     def __init__(
         self,
+        names: tuple[str, ...],
         hidden: int,
         moe: MoEConfig,
         dtype: torch.dtype,
@@ -26,7 +29,7 @@ class Router(nn.Module):
         fused_shared: int = 0,
     ) -> None:
         super().__init__()
-        self.moe, self.fused_shared = moe, fused_shared
+        self.names, self.moe, self.fused_shared = names, moe, fused_shared
         kept = torch.float32 if moe.router_in_fp32 else dtype
         self.weight = nn.Parameter(torch.empty(moe.num_experts, hidden, dtype=kept, device=device), False)
         self.bias = self._vector(dtype, device) if moe.biases else None
@@ -49,6 +52,15 @@ class Router(nn.Module):
             ids=torch.cat((chosen.ids, numbers.expand(rows, -1)), dim=-1),
             weights=torch.cat((chosen.weights, ones), dim=-1),
         )
+
+    def pieces(self) -> Iterator[Piece]:
+        yield Piece(self.weight, tuple(Source(f"{name}.weight") for name in self.names))
+        if self.bias is not None:
+            yield Piece(self.bias, tuple(Source(f"{name}.bias") for name in self.names))
+        if self.correction is not None:
+            beside = self.names[0].rpartition(".")[0]
+            places = (*self.names, beside)
+            yield Piece(self.correction, tuple(Source(f"{one}.e_score_correction_bias") for one in places))
 
 
 def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tensor | None) -> TopK:

@@ -28,12 +28,19 @@ class Vocabulary:
     size: int
     is_tied: bool = False  # the head is the embedding's table
     whole: bool = False  # on every rank: srt/models/gemma3_causal.py
+    multiplier: float = 1.0  # of the embedding's output
+    logit_cap: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    norms_after: bool = False  # each half of a layer, too
-    gated: bool = True  # else relu(up) squared
+    """A layer's style. `norms` are before each half, around each half (Gemma 3), or before the only half."""
+
+    rms_eps: float = 1e-6
+    norms: Literal["before", "sandwich", "alone"] = "before"
+    centred: bool = False  # the checkpoint stores the norms' weights minus one
+    gated: bool = True  # silu(gate) * up; without a gate, relu(up) squared
+    activation: Literal["silu", "gelu_tanh"] = "silu"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from runtime.server.errors import ConfigError
 
@@ -30,12 +32,18 @@ class MoEConfig:
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """The rope of each head's first `dim` values. Layers of another `kind` have a table of their own."""
+    """The rope of each head's first `dim` values. `parameters` are config.json's, for its `rope_type`."""
 
     dim: int
+    theta: float
     max_position: int
     interleaved: bool = False
-    kind: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+def mscale(factor: float, scale: float) -> float:
+    """Return the factor by which YaRN enlarges what it stretches by `factor`."""
+    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ class AttentionConfig:
     num_kv_heads: int
     head_dim: int
     rope: RopeConfig | None
+    scale: float
     window: int | None = None
     bias: bool = False
     output_bias: bool = False
@@ -90,11 +99,14 @@ class TensorNames:
     """The names in a checkpoint of the parts that every decoder has."""
 
     layers: str = "model.layers"
+    embedding: str = "model.embed_tokens"
+    norm: str = "model.norm"
     attention: str = "self_attn"
     recurrent: str = "linear_attn"
     mlp: str = "mlp"
     experts: str = ""  # the module of experts, if its name differs from that of MLPs
     shared: str = "shared_experts"
+    head: str = "lm_head"
 
 
 USUAL_NAMES = TensorNames()
@@ -138,10 +150,13 @@ class GatedDeltaConfig:
         return self.num_value_heads * self.value_head_dim
 
     def state_shape(self, ranks: int) -> StateShape:
-        keys = share(self.num_key_heads, ranks, "the number of linear key heads")
-        heads = share(self.num_value_heads, ranks, "the number of linear value heads")
-        channels = 2 * keys * self.key_head_dim + heads * self.value_head_dim
-        return StateShape((channels, self.conv_kernel - 1), (heads, self.value_head_dim, self.key_head_dim))
+        for what, heads in (("key", self.num_key_heads), ("value", self.num_value_heads)):
+            _check_split(f"the number of linear {what} heads", heads, ranks)
+        channels = (2 * self.key_dim + self.value_dim) // ranks
+        return StateShape(
+            (channels, self.conv_kernel - 1),
+            (self.num_value_heads // ranks, self.value_head_dim, self.key_head_dim),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +173,7 @@ class Mamba2Config:
     conv_kernel: int
     conv_bias: bool
     bias: bool
+    least_step: float  # used by transformers' prefill, not by its decode nor SGLang
 
     def __post_init__(self) -> None:
         _check_groups("Mamba heads", self.num_heads, "groups", self.num_groups)
@@ -169,12 +185,15 @@ class Mamba2Config:
     def groups_per_rank(self, ranks: int) -> int:
         if self.num_groups == 1:
             return 1  # every rank has it
-        return share(self.num_groups, ranks, "the number of Mamba groups")
+        _check_split("the number of Mamba groups", self.num_groups, ranks)
+        return self.num_groups // ranks
 
     def state_shape(self, ranks: int) -> StateShape:
-        heads = share(self.num_heads, ranks, "the number of Mamba heads")
-        channels = heads * self.head_dim + 2 * self.groups_per_rank(ranks) * self.state_size
-        return StateShape((channels, self.conv_kernel - 1), (heads, self.head_dim, self.state_size))
+        _check_split("the number of Mamba heads", self.num_heads, ranks)
+        channels = self.inner_size // ranks + 2 * self.groups_per_rank(ranks) * self.state_size
+        return StateShape(
+            (channels, self.conv_kernel - 1), (self.num_heads // ranks, self.head_dim, self.state_size)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +214,9 @@ def _check_groups(what: str, count: int, whose: str, groups: int) -> None:
         raise ConfigError(f"config.json: {count} {what} cannot be divided evenly among {groups} {whose}")
 
 
-def share(total: int, ranks: int, what: str) -> int:
-    """Return what each rank has."""
-    if total % ranks:
-        raise ConfigError(f"{what} {total} cannot be split over {ranks} ranks: choose sizes that divide it")
-    return total // ranks
+def _check_split(what: str, count: int, ranks: int) -> None:
+    if count % ranks:
+        raise ConfigError(f"{what} {count} cannot be split over {ranks} ranks: choose sizes that divide it")
 
 
 RecurrentConfig = GatedDeltaConfig | Mamba2Config

@@ -17,6 +17,7 @@ from runtime.decoder.draft import DraftModel
 from runtime.devices.base import Device
 from runtime.forward.batch import ForwardBatch, dummy_decode_batch
 from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import make_cache, make_kv_pool
 from runtime.forward.logits_processor import LogitsOutput, autotune_dummy_run_mode
 from runtime.graphs.base import CaptureSite
@@ -136,7 +137,7 @@ class ModelRunner:
                 self._load_kernels()
                 rows = aligned_rows(self.plan.max_running_requests, self.runtime.width, self.parallel)
                 width, target = self.runtime.width, self.device.torch_device
-                batch = dummy_decode_batch(rows // width, width, target)
+                batch = self.dp_batch(dummy_decode_batch(rows // width, width, target))
                 head = autotune_dummy_run_mode(run_lm_head=self.options.lm_head_in_autotune)
                 with self.device.side_stream(), head:
                     self.forward(batch)
@@ -176,6 +177,19 @@ class ModelRunner:
         """Return logits on the last pipeline stage, elsewhere the state that went to the next stage."""
         with self.device.active():
             return self.decoder.run_stage(batch, self.kv)
+
+    def dp_batch(self, batch: ForwardBatch, peers: PeerRows | None = None) -> ForwardBatch:
+        """Return the batch with all DP ranks' token counts; without `peers`, all have the same."""
+        tokens = plan_dp_tokens(
+            batch.num_tokens,
+            "eager",
+            self.parallel,
+            moe_a2a_backend=self.runtime.kernels.a2a,
+            peers=peers,
+            dp_rank=self.comm.layout.attn_dp_rank,
+            device=self.device.torch_device,
+        )
+        return batch.with_dp(tokens)
 
     def _open_groups(self) -> None:
         """Run one collective in each group, because NCCL takes its buffers at a group's first collective."""

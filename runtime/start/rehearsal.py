@@ -15,6 +15,7 @@ from runtime.decoder.decoder import Decoder, sample_layers
 from runtime.devices.base import Device
 from runtime.forward.batch import ForwardBatch, dummy_decode_batch
 from runtime.forward.comm import VirtualCommunicator
+from runtime.forward.dp_attention import RunnerKind, plan_dp_tokens
 from runtime.forward.kv_pool import make_kv_pool
 from runtime.server.backends import backend_row
 from runtime.server.config import ModelConfig, RuntimeConfig
@@ -36,7 +37,7 @@ class Rehearsal:
     ) -> None:
         runtime = _by_kernels_of_ours(runtime)
         model = _as_called(model, runtime)
-        self._device, self._parallel = device, parallel
+        self._device, self._runtime, self._parallel = device, runtime, parallel
         self._vocabulary = model.vocabulary.size
         layers = sample_layers(model)
         comm = VirtualCommunicator(parallel, rank)
@@ -52,22 +53,25 @@ class Rehearsal:
 
     def forward(self, rows: int) -> None:
         """Run the layers without the LM head. The experts get `rows` rows or more, equally per DP rank."""
-        self._run(self._batch(rows))
+        self._run(self._batch(rows, "eager"))
 
     def capture(self, rows: int) -> None:
         """Capture the same forward as a CUDA graph, and replay it once."""
-        batch = self._batch(rows)
+        batch = self._batch(rows, "decode_graph")
         run = partial(self._run, batch)
         self._device.capture(run, self._device.graph_pool(), name=f"decode {rows}").replay()
         self._device.synchronize()
 
-    def _batch(self, rows: int) -> ForwardBatch:
+    def _batch(self, rows: int, kind: RunnerKind) -> ForwardBatch:
         local = -(-rows // self._parallel.attn_dp)
         target = self._device.torch_device
         batch = dummy_decode_batch(local, 1, target)
         # Equal tokens would all be routed to the same experts.
         tokens = torch.randint(self._vocabulary, (local,), device=target)
-        return replace(batch, input_ids=tokens)
+        dp = plan_dp_tokens(
+            local, kind, self._parallel, moe_a2a_backend=self._runtime.kernels.a2a, device=target
+        )
+        return replace(batch, input_ids=tokens, dp=dp)
 
     def _run(self, batch: ForwardBatch) -> None:
         with torch.inference_mode():

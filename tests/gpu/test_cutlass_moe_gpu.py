@@ -1,8 +1,9 @@
-"""FlashInfer's CUTLASS MoE through our backend: the very keys that a plan expects, and answers that stay."""
+"""FlashInfer's CUTLASS MoE through our backend: right answers, and the very keys that a plan expects."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from runtime.autotune.record import record_asked
 from runtime.layers.gemms import fp8_gemm, quantize_fp8
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.weights import ExpertWeights, TopK
-from runtime.server.config import ModelConfig, Vocabulary
+from runtime.server.config import ModelConfig, RuntimeConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import ParallelConfig, rank_layout
 from sgl_tune.deployment.options import ServerFlags
@@ -38,7 +39,10 @@ def _random(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16) * 0.1
 
 
-def _backend() -> MoEBackend:
+RUNTIME = runtime_config(moe_runner_backend="flashinfer_cutlass", prefill_tokens=64)
+
+
+def _backend(name: str, ep: int = 1, rank: int = 0, runtime: RuntimeConfig = RUNTIME) -> MoEBackend:
     model = ModelConfig(
         model_type="qwen3_moe",
         hidden_size=HIDDEN,
@@ -47,13 +51,17 @@ def _backend() -> MoEBackend:
         max_position=128,
         moe=MoEConfig(num_experts=EXPERTS, top_k=TOP_K, intermediate_size=INNER),
     )
-    runtime = runtime_config(moe_runner_backend="flashinfer_cutlass", prefill_tokens=64)
-    return make_backend(model, runtime, rank_layout(ParallelConfig(), 0))
+    return make_backend(
+        model,
+        runtime_config(runtime, moe_runner_backend=name),
+        rank_layout(ParallelConfig(tp=ep, ep=ep), rank),
+    )
 
 
-def _weights() -> ExpertWeights:
+def _weights(first: int = 0, local: int = EXPERTS) -> ExpertWeights:
+    mine = slice(first, first + local)
     w13, w2 = _random(EXPERTS, 2 * INNER, HIDDEN), _random(EXPERTS, HIDDEN, INNER)
-    return ExpertWeights(w13, w2, num_experts=EXPERTS)
+    return ExpertWeights(w13[mine].clone(), w2[mine].clone(), num_experts=EXPERTS, first=first)
 
 
 def _topk(rows: int) -> TopK:
@@ -64,6 +72,41 @@ def _topk(rows: int) -> TopK:
 
 def _error(got: torch.Tensor, want: torch.Tensor) -> float:
     return ((got.float() - want.float()).norm() / want.float().norm()).item()
+
+
+@pytest.mark.parametrize("rows", [1, 37, 300])
+def test_bf16_equals_the_reference(rows: int) -> None:
+    ours, reference, x, topk = (
+        _backend("flashinfer_cutlass"),
+        _backend("torch"),
+        _random(rows, HIDDEN),
+        _topk(rows),
+    )
+    want = reference.forward(x, topk, _weights())
+    assert _error(ours.forward(x, topk, ours.prepare(_weights())), want) < 1e-2
+
+
+def test_a_clamped_gate_equals_the_reference() -> None:
+    ours, reference, x, topk = (
+        _backend("flashinfer_cutlass"),
+        _backend("torch"),
+        _random(64, HIDDEN),
+        _topk(64),
+    )
+    clamped = replace(_weights(), swiglu=(1.7, 0.3))
+    want = reference.forward(x, topk, clamped)
+    got = ours.forward(x, topk, ours.prepare(replace(clamped, w13=clamped.w13.clone())))
+    assert _error(got, want) < 1e-2
+
+
+def test_the_parts_of_expert_parallel_ranks_add_up() -> None:
+    x, topk = _random(64, HIDDEN), _topk(64)
+    want = _backend("torch").forward(x, topk, _weights())
+    total = torch.zeros_like(want, dtype=torch.float32)
+    for rank in range(4):
+        ours = _backend("flashinfer_cutlass", ep=4, rank=rank)
+        total += ours.forward(x, topk, ours.prepare(_weights(first=4 * rank, local=4))).float()
+    assert _error(total, want) < 1e-2
 
 
 def test_dense_fp8_equals_the_product() -> None:
@@ -87,7 +130,7 @@ def test_the_keys_asked_for_are_the_plan_s() -> None:
     model, moe = deployment.model, deployment.model.moe
     assert moe is not None
     layout = rank_layout(deployment.parallel, 0)
-    backend = make_backend(model, deployment.runtime, layout)
+    backend = make_backend("flashinfer_cutlass", model, deployment.runtime, layout)
     experts, hidden, inner = moe.num_experts, model.hidden_size, moe.intermediate_size
     weights = ExpertWeights(
         torch.zeros(experts, 2 * inner, hidden, device="cuda", dtype=torch.bfloat16),
@@ -110,7 +153,7 @@ OPS = {"trtllm::fused_moe::gemm1", "trtllm::fused_moe::gemm2"}
 
 
 def test_tuning_changes_the_time_and_not_the_answer() -> None:
-    ours, x, topk = _backend(), _random(64, HIDDEN), _topk(64)
+    ours, x, topk = _backend("flashinfer_cutlass"), _random(64, HIDDEN), _topk(64)
     weights = ours.prepare(_weights())
     before = ours.forward(x, topk, weights)
     with autotune(True):

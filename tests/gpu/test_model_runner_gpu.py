@@ -1,10 +1,11 @@
-"""A start on this GPU: its memory is what was predicted."""
+"""A start on this GPU: it serves what eager forwards would, and its memory is what was predicted."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,51 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 from runtime.devices.cuda import Cuda
+from runtime.server.choices.graphs import decode_graph_sizes
+from runtime.server.config import ModelConfig
 from runtime.server.units import MIB
+from runtime.start.model_runner import ModelRunner
+from tests.runtime.batches import make_decode_batch, make_extend_batch
+from tests.runtime.starts import eager_logits, make_preset, make_runner, make_runtime, replayed_logits
+
+
+def _small() -> ModelConfig:
+    """Return Qwen3-30B-A3B cut to three layers."""
+    model = make_preset("Qwen3-30B-A3B")
+    return replace(model, layer_kinds=model.layer_kinds[:3], attention_kinds=model.attention_kinds[:3])
+
+
+def _start(device: Cuda) -> ModelRunner:
+    runtime = make_runtime(
+        dtype="bfloat16",
+        moe_runner_backend="flashinfer_cutlass",
+        prefill_tokens=512,
+        max_running_requests=32,
+        decode_graphs=decode_graph_sizes(32),
+        autotune_cached=True,
+    )
+    runner = make_runner(_small(), device, runtime=runtime, kv_tokens=8192)
+    runner.start()
+    return runner
+
+
+@pytest.fixture(scope="module")
+def started() -> ModelRunner:
+    return _start(Cuda())
+
+
+def test_graphs_answer_as_eager_forwards_do(started: ModelRunner) -> None:
+    prompts = [[(7 * n + 3 * i) % 1000 for i in range(40 + n)] for n in range(3)]
+    batch = make_extend_batch(prompts, (1, 2, 3), started.kv)
+    torch.testing.assert_close(
+        replayed_logits(started, batch), eager_logits(started, batch), atol=0.05, rtol=0.05
+    )
+    for step in range(3):
+        lens = [len(prompt) + step for prompt in prompts]
+        decode = make_decode_batch([1, 2, 3], (1, 2, 3), started.kv, lens)
+        torch.testing.assert_close(
+            replayed_logits(started, decode), eager_logits(started, decode), atol=0.05, rtol=0.05
+        )
 
 
 def test_every_phase_is_predicted(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Recurrent layers on a GPU: kernels as the reference, and a start that gets ready."""
+"""Recurrent layers on a GPU: kernels as the reference, graphs as eager forwards, a start that gets ready."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
+from runtime.devices.cuda import Cuda
 from runtime.layers.recurrence.base import causal_conv, gated_norm, recur
 from runtime.server.units import MIB
-from tests.runtime.hybrids import RaggedRows
+from tests.runtime.hybrids import NAMES, RaggedRows, generated, start_hybrid
 from tests.sgl_tune.running import PROGRAM, Ran, environment
 
 CUDA = torch.device("cuda")
@@ -92,6 +93,31 @@ def test_the_gated_norm_equals_the_cpus(size: int, group: int, gate_first: bool)
     want = gated_norm(x, gate[:, :size], weight, group, 1e-6, gate_first)
     got = gated_norm(x.cuda(), gate.cuda()[:, :size], weight.cuda(), group, 1e-6, gate_first)
     _close(got, want, 0.01)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_graphs_answer_as_eager_forwards_do(name: str) -> None:
+    runner = start_hybrid(name, Cuda(), dtype="bfloat16")
+    eager = list(generated(runner, (13, 1, 20), 3, eagerly=True))
+    replayed = list(generated(runner, (13, 1, 20), 3, eagerly=False))
+    for got, want in zip(replayed, eager, strict=True):
+        torch.testing.assert_close(got, want, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "nemotron_h"])
+def test_hybrids_on_a_gpu_answer_as_transformers_does(family: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from runtime.forward.comm import VirtualCommunicator
+    from runtime.server.parallel import ParallelConfig
+    from tests.runtime.families import make_reference, prompts, reference_logits, save
+    from tests.runtime.generation import Generation, make_runtime
+
+    model, one = make_reference(family), ParallelConfig()
+    runtime = make_runtime(dtype="bfloat16")
+    generation = Generation(save(model, tmp_path), one, runtime, VirtualCommunicator(one), CUDA)
+    [text] = prompts(23)
+    rows = generation.run([text], steps=6)
+    _close(torch.stack(rows[0]), reference_logits(model, text)[-7:].cpu(), 0.1)  # experts may turn in bf16
 
 
 def test_a_hybrid_is_measured_until_it_is_ready(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from runtime.forward.batch import ForwardBatch, ForwardMode, packed
+from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode, packed
 from runtime.forward.kv_pool import GqaPool, KVPool
 
 
@@ -17,6 +17,7 @@ def make_extend_batch(
     pool: KVPool,
     prefix_lens: Sequence[int] | None = None,
     mode: ForwardMode = ForwardMode.EXTEND,
+    logits_mode: LogitsMode = LogitsMode.LAST,
 ) -> ForwardBatch:
     """New `tokens` of each request behind the prefix that the pool holds."""
     lens, device = [len(part) for part in tokens], pool.table.device
@@ -28,7 +29,14 @@ def make_extend_batch(
     batch = packed(mode, lens, prefixes, [token for part in tokens for token in part], device)
     slots = torch.cat([torch.zeros(0, dtype=torch.int64, device=device), *parts])
     rows = torch.tensor(list(requests), dtype=torch.int64, device=device)
-    return replace(batch, out_cache_loc=slots, req_pool_indices=rows)
+    return replace(batch, out_cache_loc=slots, req_pool_indices=rows, logits_mode=logits_mode)
+
+
+def make_decode_batch(
+    tokens: Sequence[int], requests: Sequence[int], pool: KVPool, prefix_lens: Sequence[int]
+) -> ForwardBatch:
+    """One new token for each request, at position `prefix_lens[i]`."""
+    return make_extend_batch([[token] for token in tokens], requests, pool, prefix_lens, ForwardMode.DECODE)
 
 
 def _slots(pool: KVPool, request: int, first: int, count: int) -> torch.Tensor:

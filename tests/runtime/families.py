@@ -1,8 +1,9 @@
-"""Tiny models of the core's families, made by transformers without memory: their parameters and configs."""
+"""Tiny models of the core's families, made by transformers: their sizes, answers and checkpoints."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -125,16 +126,21 @@ MOE_FAMILIES = tuple(name for name, (_, sizes) in _TINY.items() if "num_experts_
 
 
 def make_reference(name: str, **changes: Any) -> Any:
-    """A transformers model on the meta device; `saved_as` is its config.json."""
+    """A transformers model in fp32 with eager attention; `saved_as` is its config.json."""
     import transformers
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
     config_class, sizes = _TINY[name]
     config = getattr(transformers, config_class)(**{**_COMMON, **sizes, **changes})
-    with torch.device("meta"), no_init_weights():
-        model = AutoModelForCausalLM.from_config(config)
-    model.tie_weights()
+    config._attn_implementation = "eager"
+    if torch.get_default_device().type == "meta":
+        with no_init_weights():
+            model = AutoModelForCausalLM.from_config(config).float().eval()
+        model.tie_weights()
+    else:
+        model = AutoModelForCausalLM.from_config(config).float().eval()
+        _randomize(model)
     model.saved_as = _as_published(name, json.loads(json.dumps(model.config.to_dict())))
     model.saved_as["architectures"] = [type(model).__name__]
     return model
@@ -178,3 +184,39 @@ def config_json(model: Any) -> HF:
 
 def tensors(model: Any) -> dict[str, torch.Tensor]:
     return dict(model.named_parameters())
+
+
+def save(model: Any, folder: Path, **options: Any) -> Path:
+    model.save_pretrained(folder, **options)
+    (folder / "config.json").write_text(json.dumps(model.saved_as))
+    return folder
+
+
+def prompts(*lengths: int, seed: int = 0) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(VOCAB, (length,), generator=generator).tolist() for length in lengths]
+
+
+@torch.no_grad()
+def reference_logits(model: Any, tokens: list[int]) -> torch.Tensor:
+    """[tokens, vocab]: what each position predicts."""
+    logits: torch.Tensor = model(torch.tensor([tokens])).logits[0]
+    return logits
+
+
+def _randomize(model: torch.nn.Module) -> None:
+    """Weights so large that every part shows in the logits."""
+    generator = torch.Generator().manual_seed(1)
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        # The rest are buffers that follow from the config.
+        if not tensor.is_floating_point() or "inv_freq" in name or "embed_scale" in name:
+            continue
+        noise = torch.randn(tensor.shape, generator=generator)
+        if "norm" in name and name.endswith("weight"):
+            tensor.data.add_(0.2 * noise)
+        elif tensor.dim() < 2:
+            tensor.data.copy_(0.3 * noise)
+        elif "embed" in name:
+            tensor.data.copy_(noise)
+        else:
+            tensor.data.copy_(noise * tensor.shape[-1] ** -0.5)

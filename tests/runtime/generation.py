@@ -1,21 +1,26 @@
-"""A decoder with random weights that runs a prefill and a decode, as one rank on a CPU."""
+"""Prompts through a decoder as on a server: a prefill, then token after token, on any rank."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from runtime.decoder.decoder import Decoder
-from runtime.forward.batch import dummy_decode_batch, dummy_extend_batch
-from runtime.forward.comm import Communicator, VirtualCommunicator
+from runtime.forward.batch import ForwardBatch, ForwardMode
+from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import KVPool, make_kv_pool
 from runtime.forward.logits_processor import LogitsOutput
+from runtime.models.known import model_config
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.parallel import ParallelConfig
+from runtime.server.parallel import ParallelConfig, stage_layers
 from runtime.server.sizes.pool_plan import PoolPlan
 from runtime.server.sizes.state_sizes import StatePlan
+from sgl_tune.deployment.models import find_model
+from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.configs import runtime_config
 
 CPU = torch.device("cpu")
@@ -35,19 +40,57 @@ def make_pool(
     return make_kv_pool(plan, model, comm.layout.parallel, layers, device)
 
 
-def dummy_decoder(model: ModelConfig, runtime: RuntimeConfig) -> Decoder:
-    comm = VirtualCommunicator(ParallelConfig())
-    decoder = Decoder(model, runtime, comm, CPU, range(model.num_layers))
-    decoder.load_dummy()
-    return decoder
+class Generation:
+    """The prompts of one attention-DP rank; `peers` are those of all of them."""
 
+    def __init__(
+        self,
+        folder: Path,
+        parallel: ParallelConfig,
+        runtime: RuntimeConfig,
+        comm: Communicator,
+        device: torch.device = CPU,
+    ) -> None:
+        self.parallel, self.runtime, self.comm = parallel, runtime, comm
+        self.model = model_config(find_model(str(folder), {}).checkpoint.quantized)
+        self.layers = stage_layers(self.model.num_layers, parallel, comm.layout.pp_rank)
+        self.decoder = Decoder(self.model, runtime, comm, device, self.layers)
+        self.decoder.load_hf(folder)
+        self.pool = make_pool(self.model, comm, self.layers, self.decoder.build.dtype, device)
 
-def logits_of(decoder: Decoder) -> torch.Tensor:
-    """The logits of a prefill of two requests, then of one more token of each."""
-    pool = make_pool(decoder.model, decoder.comm, decoder.layer_ids, decoder.build.dtype, CPU)
-    found = []
-    for batch in (dummy_extend_batch(14, 7, CPU), dummy_decode_batch(2, 1, CPU)):
-        output = decoder(batch, pool)
-        assert isinstance(output, LogitsOutput) and output.next_token_logits is not None
-        found.append(output.next_token_logits)
-    return torch.cat(found)
+    def run(self, prompts: list[list[int]], steps: int) -> dict[int, list[torch.Tensor]]:
+        """The last `steps` tokens of each prompt are decoded. Prompt -> one row of logits per forward."""
+        width, rank = self.parallel.attn_dp, self.comm.layout.attn_dp_rank
+        peers = [list(range(len(prompts)))[start::width] for start in range(width)]
+        mine = peers[rank]
+        requests = range(1, len(mine) + 1)
+        rows: dict[int, list[torch.Tensor]] = {number: [] for number in mine}
+        for step in range(steps + 1):
+            lens = [len(prompts[number]) - steps + step for number in mine]
+            if step == 0:
+                tokens = [prompts[number][:length] for number, length in zip(mine, lens, strict=True)]
+                batch = make_extend_batch(tokens, requests, self.pool)
+                counts = [sum(len(prompts[n]) - steps for n in numbers) for numbers in peers]
+            else:
+                new = [prompts[number][length - 1] for number, length in zip(mine, lens, strict=True)]
+                batch = make_decode_batch(new, requests, self.pool, [length - 1 for length in lens])
+                counts = [len(numbers) for numbers in peers]
+            output = self._forward(batch, counts, [len(numbers) for numbers in peers])
+            if output is not None:
+                for number, row in zip(mine, output, strict=True):
+                    rows[number].append(row)
+        return rows
+
+    def _forward(self, batch: ForwardBatch, counts: list[int], heads: list[int]) -> torch.Tensor | None:
+        peers = PeerRows(counts, heads, batch.mode is ForwardMode.EXTEND)
+        dp = plan_dp_tokens(
+            batch.num_tokens,
+            "eager",
+            self.parallel,
+            moe_a2a_backend=self.runtime.kernels.a2a,
+            peers=peers,
+            dp_rank=self.comm.layout.attn_dp_rank,
+            device=batch.input_ids.device,
+        )
+        output = self.decoder.run_stage(batch.with_dp(dp), self.pool)
+        return output.next_token_logits if isinstance(output, LogitsOutput) else None

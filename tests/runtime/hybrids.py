@@ -1,8 +1,9 @@
-"""Small hybrids through the whole start, on whichever device."""
+"""Small hybrids through the whole start, on whichever device: graphs beside eager forwards."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,9 @@ from runtime.layers.recurrence import Rows
 from runtime.server.config import ModelConfig
 from runtime.server.layer_config import StateRules
 from runtime.start.model_runner import ModelRunner
+from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.configs import model_of
-from tests.runtime.starts import make_runner, make_runtime
+from tests.runtime.starts import eager_logits, make_runner, make_runtime, replayed_logits
 
 _COMMON = {
     "vocab_size": 320,
@@ -66,6 +68,21 @@ def start_hybrid(name: str, device: Device, **changes: Any) -> ModelRunner:
     runner = make_runner(make_hybrid(name), device, runtime=runtime, kv_tokens=1024)
     runner.start()
     return runner
+
+
+def generated(runner: ModelRunner, lens: Sequence[int], steps: int, eagerly: bool) -> Iterator[torch.Tensor]:
+    """The logits of a prefill, of a second one behind it, and of each step of a decode. A graph has no second
+    prefill: what is behind a prefix runs eagerly."""
+    texts = [[(7 * place + 3 * length) % 320 for place in range(length + 5 + steps)] for length in lens]
+    requests, by_graph = range(1, len(lens) + 1), eager_logits if eagerly else replayed_logits
+    first = [text[:length] for text, length in zip(texts, lens, strict=True)]
+    yield by_graph(runner, make_extend_batch(first, requests, runner.kv)).float()
+    second = [text[length : length + 5] for text, length in zip(texts, lens, strict=True)]
+    yield eager_logits(runner, make_extend_batch(second, requests, runner.kv, lens)).float()
+    for step in range(steps):
+        before = [length + 5 + step for length in lens]
+        new = [text[at] for text, at in zip(texts, before, strict=True)]
+        yield by_graph(runner, make_decode_batch(new, requests, runner.kv, before)).float()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from runtime.devices.base import Device
 from runtime.devices.meta import Meta
+from runtime.forward.batch import ForwardBatch, ForwardMode
 from runtime.forward.comm import VirtualCommunicator
+from runtime.forward.logits_processor import LogitsOutput
 from runtime.server.choices.graphs import decode_graph_sizes, prefill_graph_sizes
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.layer_config import StateRules
@@ -104,6 +108,25 @@ def make_runner(
         lambda: VirtualCommunicator(parallel, rank),
         options=StartOptions(**{"kv_tokens": 512, **options}),
     )
+
+
+def eager_logits(runner: ModelRunner, batch: ForwardBatch) -> torch.Tensor:
+    result = runner.forward(batch if batch.dp else runner.dp_batch(batch))
+    assert isinstance(result, LogitsOutput) and result.next_token_logits is not None
+    return result.next_token_logits.clone()
+
+
+def replayed_logits(runner: ModelRunner, batch: ForwardBatch) -> torch.Tensor:
+    """By a graph, of which a prefill's leaves the head to the caller."""
+    graphs = runner.prefill_graphs if batch.mode is ForwardMode.EXTEND else runner.decode_graphs
+    assert graphs is not None and runner.decoder.logits is not None
+    with torch.inference_mode():
+        results = {name: rows[: batch.num_tokens] for name, rows in graphs.replay(batch).items()}
+        if "logits" in results:
+            return results["logits"].clone()
+        logits = runner.decoder.logits.forward(results["hidden"], batch).next_token_logits
+    assert logits is not None
+    return logits
 
 
 def make_meta(total: int = 1 << 40, **settings: Any) -> Meta:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from runtime.decoder.decoder import Decoder
-from runtime.forward.batch import dummy_decode_batch, dummy_extend_batch
 from runtime.forward.comm import Communicator, VirtualCommunicator
-from runtime.server.config import ModelConfig
+from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
+from runtime.models.known import model_config
 from runtime.server.parallel import ParallelConfig, stage_layers
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
-from tests.runtime.configs import model_of
-from tests.runtime.families import config_json, make_reference
+from sgl_tune.deployment.models import find_model
+from tests.runtime.batches import make_decode_batch, make_extend_batch
+from tests.runtime.families import make_reference, prompts, save
 from tests.runtime.generation import make_pool, make_runtime
 from tests.runtime.ranks import Ranks
 
@@ -32,41 +35,57 @@ LAYOUTS = {
 }
 
 
-def _record(comm: Communicator, model: ModelConfig, parallel: ParallelConfig, a2a: str) -> Events:
-    """Weights, a prefill, and a decode."""
+def _record(comm: Communicator, folder: Path, parallel: ParallelConfig, a2a: str) -> Events:
+    """Weights, a prefill of uneven lengths over the DP ranks, and a decode."""
     runtime = make_runtime(moe_a2a_backend=a2a, prefill_tokens=32, max_running_requests=4)
     tracker = AllocationTracker(CachingAllocator(), "cpu", log=True)
     with tracker:
         tracker.phase = "weights"
+        model = model_config(find_model(str(folder), {}).checkpoint.quantized)
         layers = stage_layers(model.num_layers, parallel, comm.layout.pp_rank)
         decoder = Decoder(model, runtime, comm, CPU, layers)
-        decoder.load_dummy()
+        decoder.load_hf(folder)
         tracker.phase = "kv pool"
         pool = make_pool(model, comm, layers, torch.float32, CPU)
-        for mode, batch in (
-            ("extend", dummy_extend_batch(8, 4, CPU)),
-            ("decode", dummy_decode_batch(2, 1, CPU)),
-        ):
+        width, rank = parallel.attn_dp, comm.layout.attn_dp_rank
+        counts = [8 - 2 * number for number in range(width)]
+        for mode in ("extend", "decode"):
             tracker.phase = mode
-            decoder.run_stage(batch, pool)
+            rows = counts if mode == "extend" else [1] * width
+            if mode == "extend":
+                batch = make_extend_batch(prompts(rows[rank]), [1], pool)
+            else:
+                batch = make_decode_batch([1], [1], pool, [counts[rank]])
+            dp = plan_dp_tokens(
+                rows[rank],
+                "eager",
+                parallel,
+                moe_a2a_backend=a2a,
+                peers=PeerRows(rows, [1] * width, mode == "extend"),
+                dp_rank=rank,
+                device=CPU,
+            )
+            decoder.run_stage(batch.with_dp(dp), pool)
     assert tracker.log is not None
     return [(entry.phase, entry.nbytes, entry.op) for entry in tracker.log]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("family", ["qwen3_moe", "glm_moe_dsa"])
-def test_rank_0_allocates_alike_with_and_without_peers(ranks: Ranks, family: str, layout: str) -> None:
+def test_rank_0_allocates_alike_with_and_without_peers(
+    ranks: Ranks, tmp_path: Path, family: str, layout: str
+) -> None:
     parallel, a2a = LAYOUTS[layout]
-    model = model_of(config_json(make_reference(family)))
-    real = ranks.run(parallel, _record, model, parallel, a2a)[0]
-    virtual = _record(VirtualCommunicator(parallel, 0), model, parallel, a2a)
+    folder = save(make_reference(family), tmp_path)
+    real = ranks.run(parallel, _record, folder, parallel, a2a)[0]
+    virtual = _record(VirtualCommunicator(parallel, 0), folder, parallel, a2a)
     assert {phase for phase, _, _ in real} == {"weights", "kv pool", "extend", "decode"}
     assert real == virtual
 
 
-def test_later_stages_and_ranks_allocate_alike_with_and_without_peers(ranks: Ranks) -> None:
+def test_later_stages_and_ranks_allocate_alike_with_and_without_peers(ranks: Ranks, tmp_path: Path) -> None:
     parallel = ParallelConfig(tp=2, pp=2)
-    model = model_of(config_json(make_reference("deepseek_v3")))
-    real = ranks.run(parallel, _record, model, parallel, "none")
+    folder = save(make_reference("deepseek_v3"), tmp_path)
+    real = ranks.run(parallel, _record, folder, parallel, "none")
     for rank in range(1, 4):
-        assert real[rank] == _record(VirtualCommunicator(parallel, rank), model, parallel, "none")
+        assert real[rank] == _record(VirtualCommunicator(parallel, rank), folder, parallel, "none")

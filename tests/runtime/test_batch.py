@@ -8,6 +8,7 @@ import torch
 from runtime.forward.batch import (
     ForwardBatch,
     ForwardMode,
+    LogitsMode,
     StaticBuffers,
     dummy_decode_batch,
     dummy_extend_batch,
@@ -36,11 +37,18 @@ def _attend(batch: ForwardBatch, pool: KVPool) -> torch.Tensor:
     return attend(q, k, v, AttentionLayer(LAYER, 1.0), batch, pool)
 
 
-@pytest.mark.parametrize(("width", "mode"), [(1, ForwardMode.DECODE), (4, ForwardMode.TARGET_VERIFY)])
-def test_a_dummy_decode_batch_touches_the_padding_slot_alone(width: int, mode: ForwardMode) -> None:
+@pytest.mark.parametrize("width, mode, logits", [
+    (1, ForwardMode.DECODE, LogitsMode.LAST), (4, ForwardMode.TARGET_VERIFY, LogitsMode.ALL),
+])  # fmt: skip
+def test_a_dummy_decode_batch_touches_the_padding_slot_alone(width, mode, logits) -> None:
     pool = _make_pool()
     batch = dummy_decode_batch(3, width, CPU)
-    assert (batch.mode, batch.num_tokens, batch.num_requests) == (mode, 3 * width, 3)
+    assert (batch.mode, batch.logits_mode, batch.num_tokens, batch.num_requests) == (
+        mode,
+        logits,
+        3 * width,
+        3,
+    )
     assert batch.positions.tolist() == [*range(width)] * 3
     assert _attend(batch, pool).isfinite().all()
     written = pool.cache.keys(LAYER).flatten(1).ne(0).any(1).nonzero().flatten()

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from runtime.forward.comm import Communicator, VirtualCommunicator
+from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.moe.a2a_workspace import A2AWorkspace, WorkspaceOverflow, max_dispatch_tokens
 from runtime.moe.dispatcher import AllToAllDispatcher, StandardDispatcher, make_dispatcher
 from runtime.moe.weights import TopK
@@ -79,11 +80,12 @@ def test_the_workspace_is_made_once_and_to_size() -> None:
     assert isinstance(dispatcher, AllToAllDispatcher)
     assert dispatcher.memory.numel() == A2AWorkspace(4, 64, HIDDEN, TOP_K, 4).total_bytes
     before = dispatcher.memory.data_ptr()
-    _dispatch_rows(dispatcher, 8)
+    _dispatch_rows(dispatcher, 8, EP4)
     assert dispatcher.memory.data_ptr() == before
 
 
-def _dispatch_rows(dispatcher: AllToAllDispatcher, rows: int) -> None:
+def _dispatch_rows(dispatcher: AllToAllDispatcher, rows: int, parallel: ParallelConfig) -> None:
+    plan_dp_tokens(rows, "decode_graph", parallel, moe_a2a_backend="flashinfer").publish()
     dispatcher.dispatch(torch.zeros(rows, HIDDEN), _route)
 
 
@@ -94,9 +96,9 @@ def test_a_chunk_longer_than_the_workspace_is_told_before_it_is_written() -> Non
         WorkspaceOverflow,
         match=r"17 tokens a rank .* made for 16: raise SGLANG_FLASHINFER_\w+ if it is set, else --chunked",
     ):
-        _dispatch_rows(dispatcher, 17)
+        _dispatch_rows(dispatcher, 17, EP4)
     assert (dispatcher.memory == 7).all()
-    _dispatch_rows(dispatcher, 16)
+    _dispatch_rows(dispatcher, 16, EP4)
 
 
 def test_experts_must_be_whole() -> None:
@@ -121,16 +123,14 @@ def _route(x: torch.Tensor) -> TopK:
     return TopK(ids, weights, torch.zeros(x.shape[0], 8))
 
 
-def _exchange(comm: Communicator, rows: int) -> tuple[list[float], int]:
+def _exchange(comm: Communicator, parallel: ParallelConfig, counts: list[int]) -> tuple[list[float], int]:
     """Every rank multiplies the rows of its two experts by ten; others contribute zeros."""
     runtime = runtime_config(dtype="float32", moe_a2a_backend="flashinfer", prefill_tokens=16)
     dispatcher = make_dispatcher(_make_model(), runtime, comm, torch.float32, CPU)
-    x = (
-        (torch.arange(rows).float() + 3 * comm.rank("attn_dp"))
-        .remainder(8)[:, None]
-        .expand(-1, HIDDEN)
-        .contiguous()
-    )
+    rank, rows = comm.rank("attn_dp"), counts[comm.rank("attn_dp")]
+    peers = PeerRows(counts, counts)
+    plan_dp_tokens(rows, "eager", parallel, moe_a2a_backend="flashinfer", peers=peers, dp_rank=rank).publish()
+    x = (torch.arange(rows).float() + 3 * rank).remainder(8)[:, None].expand(-1, HIDDEN).contiguous()
     received, topk = dispatcher.dispatch(x, _route)
     mine = (topk.ids[:, :1] // 2 == comm.rank("moe_ep")) & (topk.ids[:, :1] < 8)
     back = dispatcher.combine(torch.where(mine, received * 10, 0.0), rows)
@@ -138,16 +138,17 @@ def _exchange(comm: Communicator, rows: int) -> tuple[list[float], int]:
 
 
 @pytest.mark.parametrize(
-    ("parallel", "rows"),
+    ("parallel", "counts"),
     [
-        (EP4, 3),
-        (ParallelConfig(tp=4, dp=2, ep=4, enable_dp_attention=True), 5),
-        (ParallelConfig(tp=4, ep=4), 7),
+        (EP4, [3, 3, 3, 3]),
+        (EP4, [5, 0, 2, 1]),
+        (ParallelConfig(tp=4, dp=2, ep=4, enable_dp_attention=True), [5, 3]),
+        (ParallelConfig(tp=4, ep=4), [7]),
     ],
 )
 def test_every_row_reaches_its_expert_once_and_comes_back(
-    ranks: Ranks, parallel: ParallelConfig, rows: int
+    ranks: Ranks, parallel: ParallelConfig, counts: list[int]
 ) -> None:
-    answers = ranks.run(parallel, _exchange, rows)
+    answers = ranks.run(parallel, _exchange, parallel, counts)
     assert all(difference == 0 for differences, _ in answers for difference in differences)
-    assert sum(handled for _, handled in answers) == rows * parallel.attn_dp, "padding reaches nobody"
+    assert sum(handled for _, handled in answers) == sum(counts), "padding reaches nobody"

@@ -1,19 +1,21 @@
-"""A shared expert that runs as one more routed expert: where SGLang fuses it, and what it holds."""
+"""A shared expert that runs as one more routed expert: loaded from its own tensors, same logits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from flashinfer.autotuner import AutoTuner
 
 from runtime.autotune.cpu_clock import CpuClock
-from runtime.server.config import ModelConfig
+from runtime.forward.comm import VirtualCommunicator
+from runtime.server.parallel import ParallelConfig
 from runtime.server.sizes.call_rules import fused_shared_experts
-from tests.runtime.configs import model_of
-from tests.runtime.families import config_json, make_reference
-from tests.runtime.generation import dummy_decoder, logits_of, make_runtime
+from tests.runtime.families import make_reference, prompts, reference_logits, save
+from tests.runtime.generation import Generation, make_runtime
 
 CUTLASS = "flashinfer_cutlass"
 _EVEN = {"shared_expert_intermediate_size": 32}
@@ -25,8 +27,9 @@ def _a_tuner_without_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def _model(family: str, changes: dict[str, Any]) -> ModelConfig:
-    return model_of(config_json(make_reference(family, **changes)))
+def _generation(folder: Path, backend: str) -> Generation:
+    runtime = make_runtime(moe_runner_backend=backend)
+    return Generation(folder, ParallelConfig(), runtime, VirtualCommunicator(ParallelConfig()))
 
 
 @pytest.mark.parametrize(
@@ -38,12 +41,17 @@ def _model(family: str, changes: dict[str, Any]) -> ModelConfig:
         ("glm_moe_dsa", {"n_routed_experts": 256}),
     ],
 )
-def test_a_fused_shared_expert_runs_as_a_routed_one(family: str, changes: dict[str, Any]) -> None:
-    decoder = dummy_decoder(_model(family, changes), make_runtime(moe_runner_backend=CUTLASS))
-    layer: Any = decoder.layers[-1]
+def test_a_fused_shared_expert_adds_what_it_adds_alone(
+    family: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    model = make_reference(family, **changes)
+    generation = _generation(save(model, tmp_path), CUTLASS)
+    layer: Any = generation.decoder.layers[-1]
     assert layer.mlp.shared is None
-    assert layer.mlp.weights.num_experts == decoder.model.moe.num_experts + 1  # type: ignore[union-attr]
-    assert logits_of(decoder).isfinite().all()
+    assert layer.mlp.weights.num_experts == generation.model.moe.num_experts + 1  # type: ignore[union-attr]
+    [text] = prompts(11)
+    rows = generation.run([text], steps=2)
+    torch.testing.assert_close(torch.stack(rows[0]), reference_logits(model, text)[-3:], atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +70,8 @@ def test_a_fused_shared_expert_runs_as_a_routed_one(family: str, changes: dict[s
     ],
 )
 def test_it_is_not_fused_where_sglang_does_not(
-    family: str, changes: dict[str, Any], runtime: dict[str, Any], ep: int
+    family: str, changes: dict[str, Any], runtime: dict[str, Any], ep: int, tmp_path: Path
 ) -> None:
-    assert fused_shared_experts(_model(family, changes), make_runtime(**runtime), ep) == 0
+    folder = save(make_reference(family, **changes), tmp_path)
+    model = _generation(folder, "torch").model
+    assert fused_shared_experts(model, make_runtime(**runtime), ep) == 0

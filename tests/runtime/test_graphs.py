@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from runtime.forward.logits_processor import LogitsOutput
+from runtime.forward.logits_processor import DummyRunLeak, LogitsOutput, autotune_dummy_run_mode
 from runtime.graphs.draft import best_branches
 from runtime.server.choices.graphs import decode_graph_sizes
+from runtime.server.config import SpeculativeConfig
 from runtime.server.parallel import ParallelConfig
 from runtime.server.sizes.batches import captured_sizes
 from runtime.server.units import MIB
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.starts import make_meta, make_preset, make_qwen, make_runner, make_runtime
+
+DP4 = ParallelConfig(tp=4, dp=4, enable_dp_attention=True)
 
 
 def _started(**kwargs: Any) -> ModelRunner:
@@ -56,6 +59,38 @@ class TestOrder:
         runner = _started(graphs_ascending=ascending)
         assert runner.decode_graphs is not None
         assert list(runner.decode_graphs.graphs) == sorted((1, 2, 4, 8), reverse=not ascending)
+
+
+class TestRunners:
+    @pytest.mark.parametrize(
+        ("settings", "expected"),
+        [
+            ({}, {"draft": [2] * 4, "draft_extend": [2 * 4] * 4, "decode": [2 * 4] * 4}),
+            ({"eagle_topk": 2}, {"draft": [2 * 2] * 4}),
+        ],
+    )
+    def test_each_runners_global_token_counts(self, settings: dict, expected: dict) -> None:
+        runtime = make_runtime(speculative=SpeculativeConfig(**settings))
+        runner = _started(parallel=DP4, runtime=runtime)
+        assert runner.decode_graphs is not None
+        assert runner.draft_runners is not None
+        assert runner.draft_runners.steps is not None
+        runners = runner.decode_graphs, runner.draft_runners.steps, runner.draft_runners.extend
+        counts = {r.name: r._dp_tokens(2).global_num_tokens_cpu for r in runners}
+        assert expected.items() <= counts.items()
+
+    def test_a_draft_extend_asks_the_head_for_one_row_a_request(self) -> None:
+        runtime = make_runtime(speculative=SpeculativeConfig())
+        runner = _started(parallel=DP4, runtime=runtime)
+        assert runner.draft_runners is not None
+        assert runner.draft_runners.extend._dp_tokens(2).logprob_num_tokens_cpu == [2] * 4
+
+    def test_capture_never_runs_in_the_dummy_mode(self) -> None:
+        """The mode cannot start inside a capture either, because it would drop logits that are needed."""
+        runner = _started()
+        assert runner.decode_graphs is not None
+        with autotune_dummy_run_mode(), pytest.raises(DummyRunLeak, match="capturing decode graphs"):
+            runner.decode_graphs.capture()
 
 
 def test_best_branches_gives_the_likeliest_tokens_of_each_request() -> None:

@@ -1,4 +1,4 @@
-"""Layers with states through a start: their slots, drafts beside them, and what they compute."""
+"""Layers with states through a start: graphs, prefixes, slots that were others', and what is predicted."""
 
 from __future__ import annotations
 
@@ -7,17 +7,43 @@ import torch
 
 from runtime.devices.cpu import Cpu
 from runtime.forward.batch import dummy_decode_batch
+from runtime.forward.kv_pool import PADDING_REQUEST
 from runtime.layers.recurrence import Rows, reference
 from runtime.server.config import SpeculativeConfig
 from runtime.server.errors import Unsupported
-from tests.runtime.hybrids import NAMES, RaggedRows, start_hybrid
+from runtime.start.model_runner import ModelRunner
+from tests.runtime.hybrids import NAMES, RaggedRows, generated, start_hybrid
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_hybrid_starts_with_states(name: str) -> None:
-    runner = start_hybrid(name, Cpu())
+@pytest.fixture(scope="module", params=NAMES)
+def runner(request: pytest.FixtureRequest) -> ModelRunner:
+    return start_hybrid(request.param, Cpu())
+
+
+def test_graphs_answer_as_eager_forwards_do(runner: ModelRunner) -> None:
     assert runner.plan.states is not None
     assert runner.recorder.run().about["states"] == runner.plan.states.slots
+    eager = list(generated(runner, (13, 1, 20), 3, eagerly=True))
+    replayed = list(generated(runner, (13, 1, 20), 3, eagerly=False))
+    for got, want in zip(replayed, eager, strict=True):
+        torch.testing.assert_close(got, want, atol=1e-4, rtol=0)
+
+
+def test_a_new_request_begins_without_what_its_slot_held(runner: ModelRunner) -> None:
+    [first, *_] = generated(runner, (9,), 1, eagerly=True)
+    list(generated(runner, (17,), 2, eagerly=True))
+    [again, *_] = generated(runner, (9,), 1, eagerly=True)
+    torch.testing.assert_close(again, first, atol=0, rtol=0)
+
+
+def test_padding_writes_no_state_but_its_own(runner: ModelRunner) -> None:
+    assert runner.kv.states is not None
+    layer = next(i for i in range(runner.model.num_layers) if runner.model.is_recurrent(i))
+    state = runner.kv.states.layer(layer).recurrent
+    state.zero_()
+    list(generated(runner, (5, 6, 7), 2, eagerly=False))  # a graph of four requests
+    used = {slot for slot in range(state.shape[0]) if state[slot].any()}
+    assert len(used - {PADDING_REQUEST}) == 3
 
 
 _DRAFTS = SpeculativeConfig(num_steps=2, num_draft_tokens=2)
@@ -30,7 +56,7 @@ def test_a_draft_beside_states_is_an_attention_layer_and_a_verify_leaves_them() 
     assert (plan.drafts, plan.draft_tokens) == (runner.plan.max_running_requests, 2)
     assert runner.draft is not None and all(map(runner.model.keeps_tokens, runner.draft.layer_ids))
     held = states.layer(0).recurrent.fill_(0.5)
-    runner.forward(dummy_decode_batch(1, 2, torch.device("cpu")))
+    runner.forward(runner.dp_batch(dummy_decode_batch(1, 2, torch.device("cpu"))))
     assert bool((held == 0.5).all())
 
 

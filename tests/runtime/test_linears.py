@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+import torch
 
 from runtime.server.config import ModelConfig
 from runtime.server.parallel import ParallelConfig
@@ -30,7 +31,8 @@ _MLP = re.compile(r"(?<!latent_)(gate_proj|up_proj|down_proj)$")
 
 @cache
 def _reference(name: str) -> tuple[ModelConfig, dict[tuple[int, str], tuple[int, ...]]]:
-    reference = make_reference(name)
+    with torch.device("meta"):
+        reference = make_reference(name)
     shapes = {}
     for tensor, parameter in tensors(reference).items():
         found = _OF_A_LAYER.fullmatch(tensor)

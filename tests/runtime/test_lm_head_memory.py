@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from runtime.decoder.decoder import Decoder, sample_layers
 from runtime.forward.batch import dummy_decode_batch
 from runtime.forward.comm import VirtualCommunicator
+from runtime.forward.dp_attention import plan_dp_tokens
 from runtime.forward.kv_pool import KVPool, make_kv_pool
 from runtime.forward.logits_processor import LogitsProcessor, autotune_dummy_run_mode
 from runtime.layers.embedding import VocabTable
@@ -39,9 +40,10 @@ def _track_head(
 ) -> list[Allocation]:
     """Allocations of a decode's LM head on rank 0 of the GLM deployment, on meta tensors."""
     model, comm = _glm(), VirtualCommunicator(parallel)
-    head = VocabTable(model, comm, group, torch.bfloat16, META)
+    head = VocabTable("lm_head", model, comm, group, torch.bfloat16, META)
     processor = LogitsProcessor(model.vocabulary, comm, head, over=over)
     batch = dummy_decode_batch(rows, 1, META)
+    batch = batch.with_dp(plan_dp_tokens(rows, "decode_graph", parallel, device=META))
     hidden = torch.empty(rows, model.hidden_size, dtype=torch.bfloat16, device=META)
     tracker = AllocationTracker(CachingAllocator(), "meta", log=True)
     with torch.inference_mode(), tracker:
@@ -113,6 +115,7 @@ def test_no_vocabulary_wide_tensor_exists_in_an_autotune_dummy_run(parallel: Par
     model = _glm()
     decoder, pool = _make_glm(parallel, sample_layers(model))
     batch = dummy_decode_batch(2048, 1, META)
+    batch = batch.with_dp(plan_dp_tokens(2048, "decode_graph", parallel, device=META))
 
     def widths() -> set[int]:
         tracker = AllocationTracker(CachingAllocator(), "meta", log=True)
@@ -141,7 +144,14 @@ def test_a_whole_rank_of_the_deployment_goes_through_in_few_ops() -> None:
     """A prediction's time grows with its ops: 78 layers, and a decode of 2764 rows on each of eight ranks."""
     decoder, pool = _make_glm(DP8, range(78))
     batch = dummy_decode_batch(2764, 1, META)
+    batch = batch.with_dp(plan_dp_tokens(2764, "decode_graph", DP8, device=META))
     with _OpCount() as count:
         output = decoder(batch, pool)
     assert output.next_token_logits is not None and output.next_token_logits.shape == (2764, 154880)
     assert count.ops < 70 * 78
+
+
+def test_token_counts_are_not_forgotten() -> None:
+    decoder, pool = _make_glm(DP8, (0,))
+    with pytest.raises(ValueError, match="needs its token counts"):
+        decoder(dummy_decode_batch(8, 1, META), pool)

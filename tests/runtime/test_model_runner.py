@@ -1,4 +1,4 @@
-"""The whole start: its phases in order, the same on a CPU and predicted, and on virtual and real ranks."""
+"""The whole start: its phases in order, the same on a CPU and predicted, and a rank that then serves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import torch
 
 from runtime.devices.cpu import Cpu
 from runtime.devices.meta import Meta
+from runtime.forward.batch import ForwardBatch
 from runtime.forward.comm import Communicator
+from runtime.forward.dp_attention import PeerRows
 from runtime.server.choices.graphs import decode_graph_sizes
 from runtime.server.config import SpeculativeConfig
 from runtime.server.errors import NoRoomForTokens
@@ -17,14 +19,17 @@ from runtime.server.parallel import ParallelConfig
 from runtime.server.units import GIB, MIB
 from runtime.start.model_runner import ModelRunner
 from runtime.start.options import StartOptions
+from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.ranks import Ranks
 from tests.runtime.starts import (
+    eager_logits,
     make_glm,
     make_meta,
     make_preset,
     make_qwen,
     make_runner,
     make_runtime,
+    replayed_logits,
     sizes,
 )
 
@@ -37,6 +42,14 @@ def _started(*args: Any, **kwargs: Any) -> ModelRunner:
     runner = make_runner(*args, **kwargs)
     runner.start()
     return runner
+
+
+_REQUESTS = (1, 2, 3)
+
+
+def _prefill(runner: ModelRunner, lens: list[int]) -> ForwardBatch:
+    tokens = [[(7 * n + 3 * i) % 311 for i in range(length)] for n, length in enumerate(lens)]
+    return make_extend_batch(tokens, _REQUESTS, runner.kv)
 
 
 def _assert_alike(one: list[tuple[str, int, int, int]], other: list[tuple[str, int, int, int]]) -> None:
@@ -86,6 +99,17 @@ class TestStory:
             assert [held.bytes for held in one.largest] == [held.bytes for held in other.largest]
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_graphs_answer_as_eager_forwards_do(name: str) -> None:
+    runner = _started(MODELS[name](), Cpu())
+    lens = [9, 4, 6]
+    batch = _prefill(runner, lens)
+    torch.testing.assert_close(replayed_logits(runner, batch), eager_logits(runner, batch))
+    for step in range(3):
+        decode = make_decode_batch([11, 12, 13], _REQUESTS, runner.kv, [length + step for length in lens])
+        torch.testing.assert_close(replayed_logits(runner, decode), eager_logits(runner, decode))
+
+
 class TestAutotune:
     def _autotune_log(self, **options: Any) -> list[Any]:
         device = make_meta(log=True, fold=False)
@@ -131,6 +155,19 @@ class TestDrafts:
         pool = phases["draft kv pool"]
         assert pool.peak_bytes - pool.allocated_bytes == 2 * table
         assert runner.draft is not None and runner.draft.embedding is runner.decoder.embedding
+
+    def test_a_draft_extend_graph_answers_as_the_model_does(self) -> None:
+        sizes = decode_graph_sizes(8, speculative=True)
+        runtime = make_runtime(speculative=SpeculativeConfig(), decode_graphs=sizes)
+        runner = _started(make_qwen(), Cpu(), runtime=runtime)
+        assert runner.draft_runners is not None and runner.draft is not None
+        extend = runner.draft_runners.extend
+        batch = extend.dummy_batch(3)
+        hidden = torch.randn(12, 64)
+        extend.hidden[:12].copy_(hidden)
+        with torch.inference_mode():
+            eager = runner.draft(batch, runner.draft_kv, hidden)
+        torch.testing.assert_close(extend.replay(batch)["logits"][:3], eager.next_token_logits)
 
 
 class TestMemory:
@@ -180,6 +217,27 @@ def test_a_stock_server_on_an_h200_is_predicted() -> None:
     phases = {phase.name: phase for phase in runner.recorder.phases}
     for name, allocated in REAL.items():
         assert phases[name].allocated_bytes == pytest.approx(allocated, rel=0.005), name
+
+
+def _serve_distributed(comm: Communicator, parallel: ParallelConfig) -> float:
+    """By how much graphs and eager forwards differ on this rank."""
+    options = StartOptions(kv_tokens=512)
+    runner = ModelRunner(make_qwen(4), parallel, make_runtime(), Cpu(), lambda: comm, options=options)
+    runner.start()
+    lens = [5, 4, 6]
+    batches = _prefill(runner, lens), make_decode_batch([11, 12, 13], _REQUESTS, runner.kv, lens)
+    differences = []
+    for batch in batches:
+        heads = [batch.num_requests] * parallel.attn_dp
+        peers = PeerRows([batch.num_tokens] * parallel.attn_dp, heads, batch is batches[0])
+        batch = runner.dp_batch(batch, peers)
+        differences.append(replayed_logits(runner, batch) - eager_logits(runner, batch))
+    return max(difference.abs().max().item() for difference in differences)
+
+
+def test_ranks_serve_by_graphs_together(ranks: Ranks) -> None:
+    parallel = ParallelConfig(tp=4, dp=2, enable_dp_attention=True)
+    assert max(ranks.run(parallel, _serve_distributed, parallel)) < 1e-5
 
 
 def _start_distributed(comm: Communicator, parallel: ParallelConfig) -> list[tuple[str, int, int, int]]:

@@ -167,7 +167,7 @@ def test_an_unknown_kv_dtype_is_refused():
 
 def test_a_stage_without_attention_has_as_many_tokens_as_another_could_have():
     kinds = ("recurrent",) * 4 + ("full",) * 4
-    mamba = Mamba2Config(16, 64, 8, 128, 4, True, False)
+    mamba = Mamba2Config(16, 64, 8, 128, 4, True, False, 0.0)
     model = replace(
         _preset("Qwen3-30B-A3B"),
         attention_kinds=kinds,

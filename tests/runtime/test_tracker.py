@@ -95,7 +95,7 @@ def test_the_largest_at_the_peak_are_those_live_then() -> None:
 
 def test_the_runtime_line_that_allocated_is_named() -> None:
     with _tracking() as tracker:
-        norm = RMSNorm(8, torch.bfloat16, torch.device("meta"))
+        norm = RMSNorm("norm", 8, 1e-6, torch.bfloat16, torch.device("meta"))
         held = tracker.allocation_of(norm.weight)
         assert held is not None
         assert re.fullmatch(r"layers/norm\.py:\d+ __init__", held.where)

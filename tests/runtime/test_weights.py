@@ -12,9 +12,9 @@ import torch
 from runtime.decoder.decoder import Decoder
 from runtime.decoder.draft import DraftModel
 from runtime.forward.comm import VirtualCommunicator
-from runtime.layers.dummy import fill_dummy
-from runtime.layers.quantization import Matrix, scheme_of
-from runtime.layers.scaled_linear import dequantize_fp4
+from runtime.layers.loading import fill_dummy
+from runtime.layers.quantization import BlockFp8, Fp4, Matrix, scheme_of
+from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
@@ -23,11 +23,20 @@ from runtime.server.quantized import Kind
 from runtime.server.units import GIB
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
+from tests.runtime.batches import make_extend_batch
 from tests.runtime.configs import model_of, runtime_config
-from tests.runtime.families import FAMILIES, config_json, make_reference, tensors
-from tests.runtime.generation import dummy_decoder, logits_of, make_runtime
+from tests.runtime.families import (
+    FAMILIES,
+    config_json,
+    make_reference,
+    prompts,
+    reference_logits,
+    save,
+    tensors,
+)
+from tests.runtime.generation import Generation, make_pool, make_runtime
 
-META = torch.device("meta")
+CPU, META = torch.device("cpu"), torch.device("meta")
 PRESETS = Path(__file__).parents[2] / "sgl_tune/presets/models"
 
 
@@ -51,18 +60,9 @@ def _parameters(decoder: Decoder) -> int:
     return sum(parameter.numel() for parameter in decoder.parameters())
 
 
-@pytest.mark.parametrize(
-    ("family", "changes"),
-    [
-        *((family, {}) for family in FAMILIES),
-        ("qwen3_moe", {"attention_bias": True}),
-        ("deepseek_v3", {"n_shared_experts": 2}),
-        ("mixtral", {"num_key_value_heads": 1}),
-        ("nemotron_h", {"moe_latent_size": None}),
-    ],
-)
-def test_one_rank_holds_the_models_parameters(family: str, changes: dict[str, Any]) -> None:
-    reference = make_reference(family, vocab_size=128, **changes)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_rank_holds_the_models_parameters(family: str) -> None:
+    reference = make_reference(family, vocab_size=128)
     model = model_of(config_json(reference))
     ours = _make_decoder(model, ParallelConfig())
     # Corrections are buffers there, and an embedding that is whole has no rows of padding.
@@ -99,8 +99,15 @@ def test_dp_attention_repeats_attention_and_splits_the_rest() -> None:
     decoder = _make_decoder(_make_model("GLM-5.1-FP8"), parallel)
     sizes = {"experts": 0, "attention": 0, "indexer": 0, "embedding": 0, "head": 0}
     for name, parameter in decoder.named_parameters():
-        place = name.replace("mixer.indexer", "indexer").replace("mixer", "attention")
-        if kind := next((kind for kind in sizes if kind in place), None):
+        kind = next(
+            (
+                kind
+                for kind in sizes
+                if kind in name.replace("mixer.indexer", "indexer").replace("mixer", "attention")
+            ),
+            None,
+        )
+        if kind:
             sizes[kind] += parameter.nbytes
     block = 1 + 4 / 128**2
     experts = 75 * 256 * 3 * 6144 * 2048 // 8 * block
@@ -127,8 +134,9 @@ def test_some_embeddings_are_whole_under_dp_attention(family: str, parts: int) -
 
 def test_the_weights_are_as_large_as_a_stock_server_reported() -> None:
     """A stock server reported 61.09 GB for Qwen3-30B-A3B in bf16 on one GPU."""
-    decoder = _make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig())
-    assert _bytes(decoder) / 1e9 == pytest.approx(61.09, abs=0.05)
+    assert _bytes(_make_decoder(_make_model("Qwen3-30B-A3B"), ParallelConfig())) / 1e9 == pytest.approx(
+        61.09, abs=0.05
+    )
 
 
 def _modelopt(algorithm: str) -> dict[str, Any]:
@@ -269,26 +277,106 @@ def test_dummies_are_the_same_on_every_rank_and_differ_by_name() -> None:
     assert torch.equal(fill("a"), fill("a")) and not torch.equal(fill("a"), fill("b"))
 
 
-@pytest.mark.parametrize(
-    ("family", "section"),
-    [*((family, {}) for family in FAMILIES), *(("qwen3_moe", _modelopt(one)) for one in ("FP8", "NVFP4"))],
-)
-def test_a_dummy_model_decodes_to_finite_logits(family: str, section: dict[str, Any]) -> None:
-    model = model_of({**config_json(make_reference(family)), **section})
-    logits = logits_of(dummy_decoder(model, make_runtime()))
-    assert logits.isfinite().all() and logits.std() > 0
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_dummy_model_decodes_to_finite_logits(family: str, tmp_path: Path) -> None:
+    folder = save(make_reference(family), tmp_path)
+    comm = VirtualCommunicator(ParallelConfig())
+    generation = Generation(folder, ParallelConfig(), make_runtime(), comm)
+    generation.decoder.load_dummy()
+    for rows in generation.run(prompts(7, 5), steps=2).values():
+        assert torch.stack(rows).isfinite().all()
+
+
+@pytest.mark.parametrize("algorithm", ["FP8", "NVFP4"])
+def test_a_quantized_dummy_model_decodes_to_finite_logits(algorithm: str) -> None:
+    model = model_of({**config_json(make_reference("qwen3_moe")), **_modelopt(algorithm)})
+    runtime = make_runtime()
+    comm = VirtualCommunicator(ParallelConfig())
+    decoder = Decoder(model, runtime, comm, CPU, range(model.num_layers))
+    decoder.load_dummy()
+    pool = make_pool(model, comm, range(model.num_layers), torch.float32, CPU)
+    output = decoder(make_extend_batch(prompts(5), [1], pool), pool)
+    assert output.next_token_logits is not None
+    assert output.next_token_logits.isfinite().all() and output.next_token_logits.std() > 0
+
+
+# -- quantised values ---------------------------------------------------------------------------------------
+
+
+def _quantize_blocks(weight: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tensor]:
+    tiles = weight.unflatten(0, (-1, block)).unflatten(2, (-1, block))
+    scale = tiles.abs().amax((1, 3)) / 448
+    quantized = (tiles / scale[:, None, :, None]).to(torch.float8_e4m3fn)
+    return quantized.flatten(2, 3).flatten(0, 1), scale
+
+
+def _in_blocks(tensor: torch.Tensor, block: int) -> bool:
+    """A matrix, and not one of a few rows, which no server quantizes."""
+    return tensor.dim() >= 2 and not any(size % block for size in tensor.shape[-2:])
+
+
+def _save_in_fp8(model: Any, folder: Path, block: int, excluded: tuple[str, ...] = ()) -> Path:
+    """The folder of a block-quantised checkpoint; `model` keeps the same values in fp32."""
+    from safetensors.torch import load_file, save_file
+
+    plain = ("embed", "lm_head", "norm", "gate.weight", "weights_proj", "bias", *excluded)
+    for name, parameter in model.named_parameters():
+        if _in_blocks(parameter, block) and not any(part in name for part in plain):
+            for matrix in parameter.data.view(-1, *parameter.shape[-2:]):
+                quantized, scale = _quantize_blocks(matrix, block)
+                matrix.copy_(dequantize_blocks(quantized, scale, [block, block]))
+    save(model, folder)
+    tensors = load_file(folder / "model.safetensors")
+    for name in list(tensors):
+        is_matrix = tensors[name].dim() == 2 and _in_blocks(tensors[name], block)
+        if is_matrix and not any(part in name for part in plain):
+            tensors[name], tensors[f"{name}_scale_inv"] = _quantize_blocks(tensors[name], block)
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [block, block]}
+    if excluded:
+        config["quantization_config"]["modules_to_not_convert"] = list(excluded)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def _fold_by_one_scale(model: Any) -> None:
+    """In other blocks than of 128, what latents fold by is quantized anew."""
+    for name, module in model.named_modules():
+        if name.endswith("kv_b_proj"):
+            scale = module.weight.abs().amax() / torch.finfo(torch.float8_e4m3fn).max
+            module.weight.data = (module.weight.data / scale).to(torch.float8_e4m3fn).float() * scale
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3", "glm_moe_dsa"])
+def test_a_checkpoint_in_fp8_blocks_is_loaded_and_computed(family: str, tmp_path: Path) -> None:
+    model = make_reference(family)
+    folder = _save_in_fp8(model, tmp_path, block=8)
+    _fold_by_one_scale(model)
+    comm = VirtualCommunicator(ParallelConfig())
+    generation = Generation(folder, ParallelConfig(), make_runtime(), comm)
+    scheme = generation.decoder.layers[1].mixer.out.scheme
+    assert isinstance(scheme, BlockFp8) and scheme.block == (8, 8)
+    [text] = prompts(11)
+    rows = generation.run([text], steps=3)
+    torch.testing.assert_close(torch.stack(rows[0]), reference_logits(model, text)[-4:], atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("family", ["qwen3_moe", "deepseek_v3"])
-def test_matrices_excluded_from_fp8_blocks_stay_plain(family: str) -> None:
-    plain = ["model.layers.0.self_attn", "model.layers.1.self_attn.o_proj"]
-    section = {"quant_method": "fp8", "weight_block_size": [8, 8], "modules_to_not_convert": plain}
-    model = model_of({**config_json(make_reference(family)), "quantization_config": section})
+def test_matrices_excluded_from_fp8_blocks_stay_plain(family: str, tmp_path: Path) -> None:
+    model = make_reference(family)
+    plain = ("model.layers.0.self_attn", "model.layers.1.self_attn.o_proj")
+    folder = _save_in_fp8(model, tmp_path, 8, excluded=plain)
+    generation = Generation(folder, ParallelConfig(), make_runtime(), VirtualCommunicator(ParallelConfig()))
     first, second = (
         {name for name, tensor in layer.mixer.named_parameters() if tensor.dtype == torch.float8_e4m3fn}
-        for layer in _make_decoder(model, ParallelConfig())._stack[:2]
+        for layer in generation.decoder._stack[:2]
     )
     assert not first and second and "out.weight" not in second
+    _fold_by_one_scale(model.model.layers[1])
+    [text] = prompts(11)
+    rows = generation.run([text], steps=3)
+    torch.testing.assert_close(torch.stack(rows[0]), reference_logits(model, text)[-4:], atol=1e-4, rtol=0)
 
 
 def test_fp4_codes_are_dequantized_with_their_scales() -> None:
@@ -297,3 +385,8 @@ def test_fp4_codes_are_dequantized_with_their_scales() -> None:
     mxfp4 = dequantize_fp4(codes, torch.tensor([[126]], dtype=torch.uint8), None)
     assert nvfp4.tolist() == [[0.5, 1.0, -0.5, -6.0]]
     assert mxfp4.tolist() == [[0.25, 0.5, -0.25, -3.0]]
+
+
+def test_packed_fp4_checkpoints_are_refused() -> None:
+    with pytest.raises(ConfigError, match="use dummy weights"):
+        Fp4("nvfp4").part("weight", slice(0, 8), slice(0, 16))

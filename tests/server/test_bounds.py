@@ -129,7 +129,9 @@ def test_a_key_of_bytes_that_are_no_utf_8_is_a_key() -> None:
         cache_key(("bad\ud800",))
 
 
-@pytest.mark.parametrize("part", [GatedDeltaConfig(1, 4, 8, 8, 4), Mamba2Config(4, 8, 1, 8, 4, True, False)])
+@pytest.mark.parametrize(
+    "part", [GatedDeltaConfig(1, 4, 8, 8, 4), Mamba2Config(4, 8, 1, 8, 4, True, False, 0.0)]
+)
 def test_heads_of_a_state_are_evenly_shared(part: Any) -> None:
     with pytest.raises(ConfigError, match="cannot be divided evenly among"):
         replace(part, **{"num_key_heads" if isinstance(part, GatedDeltaConfig) else "num_groups": 3})
@@ -171,3 +173,9 @@ def test_a_start_follows_its_server() -> None:
 def test_no_layout_of_ranks_is_endless(name: str, size: object) -> None:
     with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')}"):
         ParallelConfig(**{name: size})
+
+
+def test_a_stretched_rope_needs_the_length_that_it_began_with() -> None:
+    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    with pytest.raises(ConfigError, match="original_max_position_embeddings is None"):
+        model_config({**DENSE, "rope_scaling": {**rope, "original_max_position_embeddings": None}})

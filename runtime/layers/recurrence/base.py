@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from runtime.layers.norm import EPS
+from runtime.layers.loading import Piece, Source
 from runtime.layers.recurrence import reference
 from runtime.layers.recurrence.reference import Rows
 from runtime.simulate.kernel import kernel
@@ -101,23 +101,31 @@ def gated_norm(
 
 
 class GatedNorm(nn.Module):
-    """Norms each `group` values by their mean square. The gate's silu is applied before or after the norm."""
+    """Norms each `group` values by their mean square. `rows` are this rank's part of a split weight. The
+    gate's silu is applied before or after the norm."""
 
     def __init__(
         self,
+        name: str,
         size: int,
         group: int,
+        eps: float,
         dtype: torch.dtype,
         device: torch.device,
         *,
         gate_first: bool,
+        rows: slice | None = None,
     ) -> None:
         super().__init__()
-        self.group, self.gate_first = group, gate_first
+        self.name, self.group, self.eps, self.gate_first = name, group, eps, gate_first
+        self.index = () if rows is None else (rows,)
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
 
     def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-        return gated_norm(x, gate, self.weight, self.group, EPS, self.gate_first)
+        return gated_norm(x, gate, self.weight, self.group, self.eps, self.gate_first)
+
+    def pieces(self) -> list[Piece]:
+        return [Piece(self.weight, (Source(f"{self.name}.weight", self.index),))]
 
 
 def _power_of_2(value: int) -> int:
