@@ -54,8 +54,8 @@ _REPLACED = {
 
 
 def told(error: Any) -> UsageError:
-    context, kind = getattr(error, "ctx", None), type(error).__name__
-    command = context.command_path if context else "sgl-tune"
+    context: Any = getattr(error, "ctx", None)
+    command, kind = context.command_path if context else "sgl-tune", type(error).__name__
     is_servers = getattr(getattr(error, "param", None), "hidden", False)
     helps = f"`{command} --help{'-server' * is_servers}` lists what there is"
     if kind == "NoSuchOption":
