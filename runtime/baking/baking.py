@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from runtime.baking.toolkits import homes, output, with_own
 from runtime.ghost.inside import compilers
 
 COMPILERS = ("CC", "CXX", "CUDAHOSTCXX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
@@ -34,7 +33,7 @@ class Baking:
         `linked`: the folder with a library to link with in place of the driver's."""
         tools = compilers.environment(self._path)
         own = {"CUDA_HOME": str(self.toolkit), "TRITON_LIBCUDA_PATH": str(linked)}
-        return {**tools, **own, **_version(self.toolkit / "bin/nvcc"), **self.compilers}
+        return {**tools, **own, **_version(self.toolkit), **self.compilers}
 
     def line(self, programs: Path, linked: Path) -> dict[str, Any]:
         """Return how children compile. They find `ninja` in `programs`."""
@@ -60,22 +59,10 @@ class Baking:
 def nvcc_says(python: Path) -> dict[str, str]:
     """Return the version of the CUDA compiler that this server would run, as a variable of its start on the
     ghost. DeepGEMM's keys hold every word of it."""
-    return _version(next(_compilers(python), None))
+    home = next(homes(with_own(python, os.environ)), None)
+    return _version(home) if home is not None else {}
 
 
-def _compilers(python: Path) -> Iterator[Path]:
-    """Yield those of the server's own packages, of CUDA_HOME and of the path."""
-    yield from python.parents[1].glob("lib/python3*/site-packages/nvidia/cu*/bin/nvcc")
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        if os.environ.get(name):
-            yield Path(os.environ[name]) / "bin/nvcc"
-    if found := shutil.which("nvcc"):
-        yield Path(found)
-    yield Path("/usr/local/cuda/bin/nvcc")
-
-
-def _version(nvcc: Path | None) -> dict[str, str]:
-    if nvcc is None or not os.access(nvcc, os.X_OK):
-        return {}
-    ran = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
-    return {} if ran.returncode else {"GHOST_NVCC": ran.stdout.rstrip("\n")}
+def _version(toolkit: Path) -> dict[str, str]:
+    said = output(toolkit / "bin/nvcc", "--version").rstrip("\n")
+    return {"GHOST_NVCC": said} if "release" in said else {}

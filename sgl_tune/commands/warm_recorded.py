@@ -42,15 +42,11 @@ def _answer(asked: ByServer, server: Server, wishes: Wishes, out: Output) -> Ans
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(wishes.here)))
         configs = config_plan(plan.records, plan.deployment.cache_dir, wishes.replace)
-        layers = configs.untuned if wishes.here else ()
-        if wishes.dry_run or plan.obstacle or not (plan.caches or layers):
+        if wishes.dry_run or plan.obstacle or not (plan.caches or (wishes.here and configs.untuned)):
             return plan_answer(out, plan, configs)
-        from sgl_tune.commands.warm_tuned import devices_of, tuned, tuned_configs
+        from sgl_tune.commands.warm_tuned import tuned_both
 
-        gpu = one.question.gpu
-        warmed = tuned(plan, gpu, wishes, server, out) if plan.caches else None
-        devices_of(gpu, wishes)
-        done = tuned_configs(configs, gpu, server.python, wishes.timeout, out) if layers else []
+        warmed, done = tuned_both(plan, configs, one.question.gpu, wishes, server, out)
         write_lock(plan.deployment.cache_dir)
         if warmed is None:
             return plan_answer(out, plan, configs, done)
@@ -59,9 +55,9 @@ def _answer(asked: ByServer, server: Server, wishes: Wishes, out: Output) -> Ans
 
             read = served(one, wishes.target or UNTOLD)
     written = [cache.written.paths for cache in warmed.caches]
-    is_good = warmed.is_good and (read is None or not read.findings)
-    is_good = wishes.are_read([paths[0] for paths in written], out) and is_good
+    are_read = wishes.are_read([paths[0] for paths in written], out)
     show, data = partial(_show_warmed, out, warmed, read), warmed_json(plan, warmed, read)
+    is_good = are_read and warmed.is_good and not (read and read.findings)
     code = max(plan.exit_code, int(not is_good))
     return answer_of(out, data, show, configs, done, [path for paths in written for path in paths], code)
 

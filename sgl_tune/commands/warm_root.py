@@ -10,9 +10,9 @@ from typing import NoReturn
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
-from sgl_tune.commands.warm_tuned import devices_of, tuned, tuned_configs
+from sgl_tune.commands.warm_tuned import tuned_both
 from sgl_tune.commands.warm_wishes import Wishes
-from sgl_tune.compile.bake import Baked, bake
+from sgl_tune.compile.bake import bake
 from sgl_tune.compile.everything import Wanted, compile_all, finish, show_filled, show_modules
 from sgl_tune.compile.goal import goal_of
 from sgl_tune.compile.toolkit import Toolkit, toolkit_of
@@ -39,8 +39,7 @@ def fill_root(
     if wishes.target is not None:
         _check_target(wishes.target, server)
     warmed: Warmed | None = None
-    baked: Baked | None = None
-    done: list[LayerResult] = []
+    baked, done = None, list[LayerResult]()
     tunes = not wanted.compiles_only and bool(wishes.here)
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(wishes.here)))
@@ -56,12 +55,9 @@ def fill_root(
         # For workers and the server: they compile into the root, and ninja finds what is there.
         os.environ.update(goal.variables_while_filling)
         os.environ.update(toolkit.environment(os.environ))
-        gpu, configs = one.question.gpu, config_plan(plan.records, goal.cache_dir, wishes.replace)
-        if tunes and plan.caches and not plan.obstacle:
-            warmed = tuned(plan, gpu, wishes, server, out)
-        if tunes and configs.untuned and not plan.obstacle:
-            devices_of(gpu, wishes)
-            done = tuned_configs(configs, gpu, server.python, wishes.timeout, out)
+        configs = config_plan(plan.records, goal.cache_dir, wishes.replace)
+        if tunes and not plan.obstacle and (plan.caches or configs.untuned):
+            warmed, done = tuned_both(plan, configs, one.question.gpu, wishes, server, out)
         filled = finish(goal, wanted, built, baked, wishes.here, out)
     lines = kubernetes_lines if for_kubernetes else export_lines
     told = {**(warmed or plan).to_json(), "verdict": plan.verdict.to_json(), "everything": filled.to_json()}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from runtime.ghost.gpus import Gpu
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_wishes import Wishes
-from sgl_tune.config_tuning.story import tuned_configs as tuned_configs
+from sgl_tune.config_tuning.plan import ConfigPlan
+from sgl_tune.config_tuning.story import LayerResult, tuned_configs
 from sgl_tune.errors import UsageError
 from sgl_tune.processes.command import Python
 from sgl_tune.processes.interruption import ending
@@ -17,11 +18,18 @@ from sgl_tune.warm.result import Warmed
 from sgl_tune.warm.story import Settings, warm_records
 
 
-def tuned(plan: RecordedPlan, meant: Gpu, wishes: Wishes, server: Server, out: Output) -> Warmed:
-    how = of_records(Python(str(server.python)))
-    settings = Settings(devices_of(meant, wishes), wishes.timeout, wishes.replace, wishes.is_proven, how)
-    with ending(out.error):
-        return warm_records(plan, settings, out)
+def tuned_both(
+    plan: RecordedPlan, configs: ConfigPlan, meant: Gpu, wishes: Wishes, server: Server, out: Output
+) -> tuple[Warmed | None, list[LayerResult]]:
+    """Tune what is planned of FlashInfer's tactics and of Triton's configurations."""
+    devices, warmed = devices_of(meant, wishes), None
+    if plan.caches:
+        how = of_records(Python(str(server.python)))
+        settings = Settings(devices, wishes.timeout, wishes.replace, wishes.is_proven, how)
+        with ending(out.error):
+            warmed = warm_records(plan, settings, out)
+    done = tuned_configs(configs, meant, server.python, wishes.timeout, out) if configs.untuned else []
+    return warmed, done
 
 
 def devices_of(meant: Gpu, wishes: Wishes) -> Devices:

@@ -15,7 +15,7 @@ from sgl_tune.deployment.launch import launch_of
 from sgl_tune.recorded.asked import Asked
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.stores.places import variables
-from sgl_tune.stores.rows import CONFIGS
+from sgl_tune.stores.rows import BY_ID, CONFIGS
 
 _FLASHINFER = "flashinfer"
 _OTHER_SERVERS = ("grpc_mode", "smg_grpc_mode", "encoder_only", "use_ray")
@@ -68,7 +68,7 @@ class Goal:
     @property
     def variables_while_filling(self) -> dict[str, str]:
         """Return the variables with which tuning and starting compile into the root."""
-        there = [CONFIGS] if (self.cache_dir / "moe_configs").is_dir() else []
+        there = [CONFIGS] if (self.cache_dir / BY_ID[CONFIGS].folder).is_dir() else []
         return variables(self.sglang, str(self.cache_dir.absolute()), there)[0]
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runtime.baking.toolkits import program_path
 from runtime.ghost import host_nvcc
 from runtime.ghost.gpus import Gpu
 from runtime.ghost.halves import Kind, keep_half
@@ -19,7 +20,7 @@ from runtime.sglang.server_process import Ghost, ghost_for
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built, Task, build
 from sgl_tune.compile.modules import arch_list, specs_of, tasks_of, usual_jobs
-from sgl_tune.compile.toolkit import Toolkit, find_tool, program_path, toolkit_of
+from sgl_tune.compile.toolkit import Toolkit, find_tool, toolkit_of
 from sgl_tune.errors import UsageError
 from sgl_tune.processes.command import safe_environment
 from sgl_tune.processes.scratch import Scratch, scratch

@@ -10,11 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from runtime.baking.toolkits import program_path
 from runtime.ghost.inside.compilers import TOOLS
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built, Task, build
 from sgl_tune.compile.goal import Goal, Module
-from sgl_tune.compile.toolkit import Toolkit, find_tool, program_path
+from sgl_tune.compile.toolkit import Toolkit, find_tool
 from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.scratch import Scratch
 

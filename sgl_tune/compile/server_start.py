@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from runtime.baking.toolkits import program_path
 from sgl_tune.asking.question import value_of
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.goal import Goal
-from sgl_tune.compile.toolkit import program_path
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.command import safe_environment

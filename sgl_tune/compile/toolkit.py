@@ -9,19 +9,18 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from runtime.baking.toolkits import homes, output, program_path, with_own
 from sgl_tune.errors import UsageError
 
 PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
 LIBRARIES = ("nvidia-cublas", "nvidia-cuda-nvrtc")
 USUAL = "13.0"
 _CURAND = {"12.8": "10.3.9.*", "12.9": "10.3.10.*", "13.0": "10.4.0.*"}
-_TOP = re.compile(r"^#\$ TOP=(.+)$", re.MULTILINE)
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
 _HEADER = re.compile(r"#define\s+CUDART_VERSION\s+(\d+)")
 _SHARED = re.compile(r"(lib\w+\.so)\.\d[\d.]*")
@@ -59,7 +58,7 @@ def pip_command(release: str = USUAL) -> str:
 
 def find_toolkit(environ: Mapping[str, str], headers: Iterable[str] = ()) -> Toolkit:
     """Return the first toolkit found. If it lacks something, that is an error; no other one is tried."""
-    home = next(_places(environ), None)
+    home = next(homes(environ), None)
     if home is None:
         raise UsageError("no CUDA compiler is here: CUDA_HOME is not set, nvcc not found", pip_command())
     release = _check(home, (*_HEADERS, *headers))
@@ -68,9 +67,7 @@ def find_toolkit(environ: Mapping[str, str], headers: Iterable[str] = ()) -> Too
 
 def toolkit_of(python: Path, headers: Iterable[str] = ()) -> Toolkit:
     """Return the CUDA toolkit that was added with the server of this Python, else the machine's."""
-    own = next(python.parents[1].glob("lib/python3*/site-packages/nvidia/cu*/bin/nvcc"), None)
-    environ = {**os.environ, "CUDA_HOME": str(own.parents[1])} if own is not None else os.environ
-    return find_toolkit(environ, headers)
+    return find_toolkit(with_own(python, os.environ), headers)
 
 
 def find_tool(name: str, environ: Mapping[str, str]) -> str:
@@ -80,37 +77,6 @@ def find_tool(name: str, environ: Mapping[str, str]) -> str:
         package = "pip install ninja" if name == "ninja" else "install g++, the system's C++ compiler"
         raise UsageError(f"{name} is not here, and FlashInfer's modules are built with it", package)
     return found
-
-
-def program_path(environ: Mapping[str, str]) -> str:
-    own = str(Path(sys.executable).parent)
-    return os.pathsep.join([environ.get("PATH", os.defpath), own])
-
-
-def _places(environ: Mapping[str, str]) -> Iterator[Path]:
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        if environ.get(name):
-            yield Path(environ[name])
-            return
-    for entry in filter(Path.is_absolute, map(Path, sys.path)):
-        yield from (
-            one for one in sorted(entry.glob("nvidia/cu*"), reverse=True) if (one / "bin/nvcc").exists()
-        )
-    nvcc = shutil.which("nvcc", path=program_path(environ))
-    if nvcc:
-        yield _home_of(nvcc)
-    if Path("/usr/local/cuda/bin/nvcc").exists():
-        yield Path("/usr/local/cuda")
-
-
-def _home_of(nvcc: str) -> Path:
-    """Return the toolkit's folder. Use the path as FlashInfer does, because ninja compares it. If that is
-    no toolkit, ask nvcc itself, because the path may be a link or a wrapper script."""
-    home = Path(nvcc).parent.parent
-    if (home / "include/cuda_runtime.h").exists():
-        return home
-    match = _TOP.search(_output(nvcc, "--dryrun", "-x", "cu", os.devnull))
-    return Path(match[1] if match else Path(nvcc).resolve().parent.parent).resolve()
 
 
 def _check(home: Path, headers: Sequence[str]) -> str:
@@ -135,7 +101,7 @@ def _release_or_usual(home: Path) -> str:
 
 
 def _told(program: Path) -> str | None:
-    match = _RELEASE.search(_output(program, "--version"))
+    match = _RELEASE.search(output(program, "--version"))
     return f"{match[1]}.{match[2]}" if match else None
 
 
@@ -155,21 +121,6 @@ def _of_headers(home: Path) -> str | None:
     except OSError:
         return None
     return f"{int(match[1]) // 1000}.{int(match[1]) % 1000 // 10}" if match else None
-
-
-def _output(*words: str | Path) -> str:
-    try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr
 
 
 def _links(home: Path) -> Path | None:

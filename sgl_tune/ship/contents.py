@@ -20,6 +20,7 @@ from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Item, Kind, Setting
 from sgl_tune.stores.offer import offer_of, package_files
 from sgl_tune.stores.readers.cute_dsl import OBJECT
+from sgl_tune.stores.readers.flashinfer_jit import CUTE
 from sgl_tune.stores.readers.triton import GROUP
 from sgl_tune.stores.relocate import group_at
 from sgl_tune.stores.rows import BY_ID
@@ -30,7 +31,6 @@ _NEVER = re.compile(
 )
 _NINJAS = re.compile(r"build\.ninja|\.ninja_log|\.ninja_deps|.*\.o")
 _BUILT_BY_NINJA = ("flashinfer-jit", "tvm-ffi")
-_CUTE = "_cute_dsl"
 _NO_MATTER: tuple[Kind, ...] = ("moved", "stale")  # relocation mends it, or the server decides
 _WHY: dict[Kind, str] = {"half-written": "are half-written", "kills": "would end a start"}
 _STAGING = ".staging"
@@ -147,7 +147,7 @@ def _add_folder(contents: Contents, stored: Stored, folder: Folder, path: str, d
 def _never(store: str, name: str, path: str) -> str | None:
     if _NEVER.fullmatch(name):
         return "locks and temporary files"
-    if store in _BUILT_BY_NINJA and _NINJAS.fullmatch(name) and not path.endswith(_CUTE):
+    if store in _BUILT_BY_NINJA and _NINJAS.fullmatch(name) and not path.endswith(CUTE):
         return "ninja's files and objects: of no use in another place"
     return None
 

@@ -14,13 +14,13 @@ from typing import Any
 from sgl_tune.cache.folder import Folder, entered, open_folder
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Item
+from sgl_tune.stores.readers.flashinfer_jit import CUTE
 from sgl_tune.stores.rows import AOT_PACKAGE
 from sgl_tune.stores.walk import read_json
 
 PACKAGE = "flashinfer_jit_cache"
 OFFER = "offer.json"
 _CUDA = re.compile(rb"libcudart\.so\.(\d+)")
-_CUTE = "_cute_dsl"
 
 
 def offered_modules(stored: Stored) -> frozenset[str]:
@@ -53,7 +53,7 @@ def offer_of(items: Iterable[Item], folder: Folder) -> dict[str, Any]:
     modules: dict[str, dict[str, Any]] = {}
     for item in items:
         version, arch, _, name = item.name.split("/", 3)
-        if not item.faults and not name.endswith(_CUTE):
+        if not item.faults and not name.endswith(CUTE):
             row = modules.setdefault(f"{version}/{arch}", {"names": [], "cuda": None})
             row["names"].append(name)
             row["cuda"] = row["cuda"] or _cuda(folder, item.name, name)

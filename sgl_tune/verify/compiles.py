@@ -15,6 +15,8 @@ from runtime.record.record import Record
 from runtime.sglang.kept_files import kept_files
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.places import release_meant
+from sgl_tune.stores.readers.flashinfer_jit import CUTE
+from sgl_tune.stores.readers.tvm_ffi import LEAF
 from sgl_tune.stores.rows import gathering, places
 from sgl_tune.units import count
 from sgl_tune.verify.findings import Verdict
@@ -24,7 +26,6 @@ from sgl_tune.verify.stores import Machine, verify_stores
 SECONDS = {"triton": 0.6, "tvm-ffi": 5.0, "flashinfer-jit": 28.0, "cute": 1.2, "deep-gemm": 5.0}
 _STORES = ("triton", "tvm-ffi", "flashinfer-jit", "deep-gemm")
 _LONG = ("fused_moe",)  # FlashInfer compiles hundreds of files for one
-_CUTE = "_cute_dsl"
 _NEVER_KEPT = "flashinfer.norm.kernels."  # CuTe DSL's, compiled in every process
 
 
@@ -84,7 +85,7 @@ def compiles(records: Sequence[Record], root: Path, arch: str, environment: Mapp
     machine = Machine(release, libraries, arch, python=told.python.rpartition(".")[0])
     found = {store: list(_taken(store, stores[store], root, machine)) for store in _STORES}
     leaves = release.keys_kernels_by_content
-    found["tvm-ffi"] = [path for path in found["tvm-ffi"] if _is_leaf(path) == leaves]
+    found["tvm-ffi"] = [path for path in found["tvm-ffi"] if path.name.startswith(LEAF) == leaves]
     asked, missing, unknown = 0, dict[str, list[str]](), list[str]()
     for store, name, is_there in _asked(records, found):
         asked += 1
@@ -127,11 +128,7 @@ def _asked(
 
 def _own(path: Path) -> str:
     """Return the module's name of one of SGLang's kernels, by either layout."""
-    return path.parents[1].name if _is_leaf(path) else path.name.partition("__")[0]
-
-
-def _is_leaf(path: Path) -> bool:
-    return path.name.startswith("deps-")
+    return path.parents[1].name if path.name.startswith(LEAF) else path.name.partition("__")[0]
 
 
 def _has_cute(name: str, modules: Iterable[Path]) -> bool | None:
@@ -140,7 +137,7 @@ def _has_cute(name: str, modules: Iterable[Path]) -> bool | None:
         return False
     if "." in kernel or not kernel:
         return None
-    folders = (path for path in modules if path.name.startswith(f"{module}_") and path.name.endswith(_CUTE))
+    folders = (path for path in modules if path.name.startswith(f"{module}_") and path.name.endswith(CUTE))
     return any(_has_contents(folder / f"{kernel}.o") for folder in folders)
 
 

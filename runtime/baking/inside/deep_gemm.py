@@ -23,18 +23,23 @@ def watch() -> None:
     aside.at_end(_tell_and_compile)
     for words in _asked():
         shutil.rmtree(words.parent, ignore_errors=True)
-    made, named = os.environ.get("DG_JIT_CACHE_DIR"), aside.variable("SGLANG_DG_CACHE_DIR")
-    if made and named:
-        (Path(made) / "cache").mkdir(parents=True, exist_ok=True)
+    cache, named = _cache(), aside.variable("SGLANG_DG_CACHE_DIR")
+    if cache is not None and named:
+        cache.mkdir(parents=True, exist_ok=True)
         for kernel in (Path(named) / "cache").glob("*"):
             with suppress(FileExistsError):
-                (Path(made) / "cache" / kernel.name).symlink_to(kernel)
+                (cache / kernel.name).symlink_to(kernel)
+
+
+def _cache() -> Path | None:
+    made = os.environ.get("DG_JIT_CACHE_DIR")
+    return Path(made) / "cache" if made else None
 
 
 def _asked() -> list[Path]:
     """Return what our `nvcc` wrote down."""
-    made = os.environ.get("DG_JIT_CACHE_DIR")
-    return sorted((Path(made) / "cache").glob(f"*/*{WORDS}")) if made else []
+    cache = _cache()
+    return sorted(cache.glob(f"*/*{WORDS}")) if cache is not None else []
 
 
 def _tell_and_compile() -> None:

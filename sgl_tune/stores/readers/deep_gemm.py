@@ -15,7 +15,7 @@ from sgl_tune.stores.item import Fault, Item, Setting
 from sgl_tune.stores.walk import Listing, below_size, each, listed, listing
 
 _FOLDER = "cache"
-_KERNEL = re.compile(r"(\w+|kernel\.(.+))\.([0-9a-f]{8,64})")
+_KERNEL = re.compile(r"(\w+|kernel\..+)\.([0-9a-f]{8,64})")
 _LOOKED_AT = 8
 _SOURCE, _BINARY, _COMMITTED = "kernel.cu", "kernel.cubin", ".committed"
 _FILES = {_SOURCE, _BINARY, _COMMITTED}

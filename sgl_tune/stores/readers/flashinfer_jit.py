@@ -18,7 +18,7 @@ from sgl_tune.stores.walk import Listing, below_size, each, listed, listing, rea
 MODULES = "cached_ops"
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+]*")
 _ARCH = re.compile(r"\d+[a-z]?(_\d+[a-z]?)*")
-_CUTE = "_cute_dsl"
+CUTE = "_cute_dsl"
 _WORK = "tmp"  # the folder of locks
 
 
@@ -65,7 +65,7 @@ def _module(setting: Setting, freshness: Freshness, folder: Folder, name: str) -
 def _faults(
     folder: Folder, module: str, name: str, found: Listing, setting: Setting, freshness: Freshness
 ) -> Iterator[Fault]:
-    if module.endswith(_CUTE):
+    if module.endswith(CUTE):
         yield from _cute_faults(folder, found)
         return
     library = found.files.get(f"{module}.so")
@@ -93,7 +93,7 @@ def _as_ninja(
 
 
 def _cute_version(folder: Folder, module: str) -> dict[str, str]:
-    if not module.endswith(_CUTE):
+    if not module.endswith(CUTE):
         return {}
     try:
         told = read_json(folder, "meta.json")

@@ -18,7 +18,7 @@ from sgl_tune.stores.walk import Listing, below_size, each, listed, listing, rea
 from sgl_tune.units import shown
 
 _TARGET = re.compile(r"(sm|mp)\d+[a-z]?|gfx\w+|sail_[\w.-]+")
-_BUILD, _LEAF, _STAGING = "build-", "deps-", ".staging-"
+_BUILD, LEAF, _STAGING = "build-", "deps-", ".staging-"
 _DEPS = "sgl_deps.json"
 _OURS = "sgl_kernel_jit_"
 _HEX = 16
@@ -79,7 +79,7 @@ def _leaves(folder: Folder, name: str, module: str, target: str, setting: Settin
             size = below_size(below, found)
             if leaf.startswith(_STAGING):
                 faults = [Fault("half-written", "a build that was never finished; no start looks at it")]
-            elif not leaf.startswith(_LEAF):
+            elif not leaf.startswith(LEAF):
                 continue
             else:
                 faults = _leaf_faults(below, leaf, module, found, setting)
@@ -100,7 +100,7 @@ def _leaf_faults(folder: Folder, leaf: str, module: str, found: Listing, setting
         entries = read_json(folder, _DEPS)
     except (OSError, ValueError) as error:
         return [Fault("half-written", f"{_DEPS} cannot be read ({error}): it is compiled again")]
-    if not _are_entries(entries) or f"{_LEAF}{deps_key(entries)}" != leaf:
+    if not _are_entries(entries) or f"{LEAF}{deps_key(entries)}" != leaf:
         return [Fault("half-written", f"{_DEPS} does not hash to the folder's name: it is compiled again")]
     changed = setting.sources.changed(entries) if setting.sources else None
     if changed:
