@@ -10,6 +10,7 @@ from typing import Any
 
 from runtime.baking.baking import COMPILERS, Baking
 from runtime.record.events import Event
+from runtime.sglang.tactics import Tactics
 from sgl_tune.cli.out import Output, ProgressLine
 from sgl_tune.cli.table import columns_of
 from sgl_tune.compile.build import cause
@@ -69,11 +70,11 @@ def bake(asked: Asked, ranks: Sequence[int], goal: Goal, toolkit: Toolkit, out: 
     chosen = {name: os.environ[name] for name in COMPILERS if os.environ.get(name)}
     stores = goal.variables_while_filling
     baking = Baking(root, toolkit.home, toolkit.links, stores, chosen, usual_jobs())
-    ended = None
+    ended, question = None, replace(asked.question, tactics=Tactics({}, tiles=asked.tiles))
     with out.progress("compiling kernels on a simulated GPU") as progress:
         listener = _Listener(progress)
         for rank in ranks:
-            end = asked.answers.bake(replace(asked.question, rank=rank), baking, listener).ending
+            end = asked.answers.bake(replace(question, rank=rank), baking, listener).ending
             if end.how != "ready":
                 ended = f"rank {rank} ended in {end.phase}: {end.text or end.how}"
     return Baked(tuple(listener.kernels), ended)

@@ -170,6 +170,9 @@ def _largest(record: Record) -> int:
 
 def notes(plan: ConfigPlan) -> Iterator[str]:
     for one in plan.files:
-        tuned = f"; with {VARIABLE}={plan.root} the tuned one: {one.tuned.says}" if one.tuned else ""
+        is_given = Path(one.lookup.asked).is_relative_to(plan.root.absolute())
+        where = str(plan.root) if is_given else "the server's package"
+        whose = "tuned" if is_given else f"with {VARIABLE}={plan.root} the tuned one"
+        tuned = f"; {whose}: {one.tuned.says}" if one.tuned else ""
         why = f" ({_NO_VARIABLE})" if one.lookup.kind == "dense" else ""
-        yield f"{one.name}: {one.state} in the server's package{tuned}{why}"
+        yield f"{one.name}: {one.state} in {where}{tuned}{why}"

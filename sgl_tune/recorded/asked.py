@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from runtime.ghost.gpus import Gpu
 from runtime.record.record import Record
-from runtime.sglang.tactics import Tactics
+from runtime.sglang.tactics import TILES, Tactics
 from sgl_tune.asking.ask import opened
 from sgl_tune.asking.asking import Answers, Listener
 from sgl_tune.asking.question import Question
@@ -58,8 +58,16 @@ class Asked:
         root, record = self.whose.cache_dir, self.settled()
         names = [*files_of([record], is_draft=False), *files_of([record], is_draft=True)]
         files = {name: raw for name in names if (raw := _bytes(root / name)) is not None}
-        tactics = Tactics(files, {**_own_environment(files.values()), **(metadata or {})})
-        return replace(self, question=replace(self.question, tactics=tactics))
+        told = {**_own_environment(files.values()), **(metadata or {})}
+        return replace(self, question=replace(self.question, tactics=Tactics(files, told, self.tiles)))
+
+    @property
+    def tiles(self) -> Path | None:
+        """Return the folder of Triton's configurations that the server is given, by its command's variable,
+        in the root, or by this user's variable."""
+        given, ours = (told.get(TILES) for told in (self.question.environment, os.environ))
+        named = [Path(one) for one in (given, str(self.whose.cache_dir / "moe_configs"), ours) if one]
+        return next((one.absolute() for one in named if one.is_dir()), None)
 
     @property
     def handed(self) -> frozenset[str]:

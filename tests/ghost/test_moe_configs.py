@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,11 @@ from runtime.ghost.outside import table
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
 from runtime.sglang.server_process import ghost_for
+from runtime.sglang.tactics import Tactics
 from sgl_tune.config_files.contents import contents
 from sgl_tune.config_files.provenance import Bucket
 from sgl_tune.config_files.root import For, Tuned, own_files, write_root
-from sgl_tune.config_tuning.plan import config_plan
+from sgl_tune.config_tuning.plan import config_plan, notes
 from tests.ghost.environments import SMALLEST, python_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,27 +63,40 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def record(python: Path, packages: Path, work: Path) -> Iterator[Record]:
+def ask(python: Path, packages: Path, work: Path) -> Iterator[Callable[[Tactics | None], Record]]:
     (work / "config.json").write_text(json.dumps(MODEL))
     with Asker(Asked(python, (packages,), gpus()["h200"], work)) as asker:
         outside = {"numbers": table().text()}
         argv = ["--model-path", str(work), "--mem-fraction-static", "0.5", *FLAGS]
-        yield asker.ask(argv, outside=outside, seconds=600)
+        yield lambda tactics: asker.ask(argv, outside=outside, seconds=600, tactics=tactics)
 
 
-def on_ghost(python: Path, packages: Path, work: Path, script: str, *args: str, **more: str) -> str:
-    """Run a script in the server's Python. The ghost's libraries replace CUDA's; its hooks are left out."""
-    ghost = ghost_for([packages], work, gpus()["h200"])
-    variables = {"PATH": os.environ["PATH"], "HOME": str(work), "PYTHONPATH": str(ROOT), **more}
+@pytest.fixture(scope="module")
+def record(ask: Callable[[Tactics | None], Record]) -> Record:
+    return ask(None)
+
+
+@pytest.fixture(scope="module")
+def said(record: Record, python: Path, packages: Path, work: Path) -> dict[str, Any]:
+    """What the server's Python says of a layer compiled, and of files loaded, on a GPU that is not there. The
+    ghost's libraries replace CUDA's; its hooks are left out."""
+    for place, raw in enumerate(FILES.values()):
+        folder = work / f"judged.{place}/configs/triton_3_6_0"
+        folder.mkdir(parents=True)
+        (folder / f"{NAME}.json").write_bytes(raw)
+    job = {"call": record.to_json(), "arguments": config_plan([record], work).arguments}
+    (work / "job.json").write_text(json.dumps(job))
+    variables = {"PATH": os.environ["PATH"], "HOME": str(work), "PYTHONPATH": str(ROOT)}
+    ghost = ghost_for([packages], work, gpus()["h200"]).environment()
     done = subprocess.run(
-        [str(python), "-c", script, *args],
-        env={**variables, **ghost.environment()},
+        [str(python), "-c", _IN_THE_SERVER, str(work), str(len(FILES))],
+        env={**variables, **ghost, "TRITON_CACHE_DIR": str(work / "triton")},
         capture_output=True,
         text=True,
         timeout=600,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    return done.stdout.splitlines()[-1]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_a_start_shows_the_files_it_looked_for_and_did_not_find(record: Record, packages: Path) -> None:
@@ -97,38 +112,11 @@ def test_a_start_shows_the_files_it_looked_for_and_did_not_find(record: Record, 
     assert Record.from_json(record.to_json()) == record
 
 
-def test_its_layer_is_compiled_without_a_gpu(
-    record: Record, python: Path, packages: Path, work: Path
-) -> None:
-    plan = config_plan([record], work)
-    job = {"call": record.to_json(), "rows": [16], "arguments": plan.arguments}
-    (work / "job.json").write_text(json.dumps(job))
-    said = on_ghost(
-        python, packages, work, _COMPILE, str(work / "job.json"), TRITON_CACHE_DIR=str(work / "triton")
-    )
-    assert json.loads(said) == {"tried": 3, "failed": {}}
+def test_its_layer_is_compiled_without_a_gpu(said: dict[str, Any], work: Path) -> None:
+    assert said["compiled"] == {"tried": 3, "failed": {}}
     kernels = list((work / "triton").rglob("fused_moe_kernel.cubin"))
     assert len(kernels) == 6 and all(kernel.stat().st_size for kernel in kernels)
 
-
-_COMPILE = """
-import json, sys
-from runtime.moe_configs.inside import pretending
-pretending.be_a("NVIDIA H200", 9, 0)
-import runtime.moe_configs.compiling as compiling
-from runtime.moe_configs.candidates import Choice, Layer, Tile
-from runtime.moe_configs.inside.places import places
-from runtime.record.record import Record
-told = json.load(open(sys.argv[1]))
-record = Record.from_json(told["call"])
-plain = Tile(16, 64, 64, 1, 4, 3)
-tma = Choice(plain, Tile(16, 128, 64, 1, 4, 3, tma=True))
-compiling.choices = lambda kind, rows: [Choice(plain, plain), tma]
-done = compiling.compile_all(
-    record.layers[0], Layer(4, 2, "", 0, True), told["rows"], places(), told["arguments"], (9, 0), 2
-)
-print(json.dumps({"tried": done.tried, "failed": done.failed}))
-"""
 
 FILES: dict[str, bytes] = {
     "good": json.dumps({"1": ENTRY, "64": {**ENTRY, "num_warps": 4, "num_stages": 3}}).encode(),
@@ -144,69 +132,62 @@ FILES: dict[str, bytes] = {
 }
 
 
-def test_a_file_is_judged_as_sglangs_own_loader_would(python: Path, packages: Path, work: Path) -> None:
-    for place, raw in enumerate(FILES.values()):
-        folder = work / f"judged.{place}/configs/triton_3_6_0"
-        folder.mkdir(parents=True)
-        (folder / f"{NAME}.json").write_bytes(raw)
-    told = json.loads(on_ghost(python, packages, work, _LOAD, str(work), str(len(FILES))))
-    for name, real in zip(FILES, told, strict=True):
+def test_a_file_is_judged_as_sglangs_own_loader_would(said: dict[str, Any]) -> None:
+    for name, real in zip(FILES, said["loaded"], strict=True):
         ours = contents(FILES[name])
         assert bool(ours.kills) == (real is None), name
         assert ours.kills or {str(rows): entry for rows, entry in ours.entries.items()} == real, name
 
 
-_LOAD = """
+_IN_THE_SERVER = """
 import json, os, sys
 from runtime.moe_configs.inside import pretending
 pretending.be_a("NVIDIA H200", 9, 0)
+import runtime.moe_configs.compiling as compiling
+from runtime.moe_configs.candidates import Choice, Layer, Tile
 from runtime.moe_configs.inside.places import places
 from runtime.moe_configs.layer import Settings
+from runtime.record.record import Record
 here = places()
 here.configs.get_exec = lambda: Settings({"enable_deterministic_inference": False})
-found = []
+loaded = []
 for number in range(int(sys.argv[2])):
     os.environ["SGLANG_MOE_CONFIG_DIR"] = f"{sys.argv[1]}/judged.{number}"
     here.configs.get_moe_configs.cache_clear()
     try:
-        found.append(here.configs.get_moe_configs(4, 128, None))
+        loaded.append(here.configs.get_moe_configs(4, 128, None))
     except Exception:
-        found.append(None)
-print(json.dumps(found))
+        loaded.append(None)
+del os.environ["SGLANG_MOE_CONFIG_DIR"]
+here.configs.get_moe_configs.cache_clear()
+told = json.load(open(f"{sys.argv[1]}/job.json"))
+layer = Record.from_json(told["call"]).layers[0]
+plain = Tile(16, 64, 64, 1, 4, 3)
+tma = Choice(plain, Tile(16, 128, 64, 1, 4, 3, tma=True))
+compiling.choices = lambda kind, rows: [Choice(plain, plain), tma]
+done = compiling.compile_all(layer, Layer(4, 2, "", 0, True), [16], here, told["arguments"], (9, 0), 2)
+print(json.dumps({"compiled": {"tried": done.tried, "failed": done.failed}, "loaded": loaded}))
 """
 
 
-def test_a_root_holds_every_file_of_the_package_and_the_stock_lookup_takes_ours(
-    record: Record, python: Path, packages: Path, work: Path
+def test_a_root_holds_every_file_of_the_package_and_a_start_takes_ours(
+    ask: Callable[[Tactics | None], Record], record: Record, packages: Path, work: Path
 ) -> None:
     assert len(config_plan([record], work).untuned) == 1
     source, root = packages / "sglang/srt/layers/moe/moe_runner/triton_utils/configs", work / "moe_configs"
-    names = [f"{NAME}{dtype}{down}.json" for dtype in ("", ",dtype=int4_w4a16") for down in ("", "_down")]
-    ours = [Tuned(name, {8: ENTRY}, {8: Bucket(2.0, 1.0, 2.0, True)}, {}) for name in names]
-    write_root(root, source, ours, For("NVIDIA H200", "3.6.0", "0.5.17"))
-    assert [(one.state, bool(one.tuned)) for one in config_plan([record], work).files] == [
-        ("not there", True)
-    ] * 2
-    assert config_plan([record], work).untuned == () and config_plan([record], work, again=True).untuned
+    ours = [
+        Tuned(f"{NAME}{down}.json", {8: ENTRY}, {8: Bucket(2.0, 1.0, 2.0, True)}, {})
+        for down in ("", "_down")
+    ]
+    written = write_root(root, source, ours, For("NVIDIA H200", "3.6.0", "0.5.17"))
+    plan = config_plan([record], work)
+    assert [(one.state, bool(one.tuned)) for one in plan.files] == [("not there", True)] * 2
+    assert plan.untuned == () and config_plan([record], work, again=True).untuned
     files = [file.relative_to(source) for file in own_files(source)]
     assert len(files) > 300
     assert all((root / "configs" / name).read_bytes() == (source / name).read_bytes() for name in files)
-    said = on_ghost(python, packages, work, _LOOK_UP, str(root), SGLANG_MOE_CONFIG_DIR=str(root))
-    assert json.loads(said) == {"taken": [{"8": ENTRY}] * 4, "warned": []}
-
-
-_LOOK_UP = """
-import json, logging
-from runtime.moe_configs.inside import pretending
-pretending.be_a("NVIDIA H200", 9, 0)
-from runtime.moe_configs.inside.places import places
-from runtime.moe_configs.layer import Settings
-warned, here = [], places()
-handler = logging.Handler(logging.WARNING)
-handler.emit = lambda record: warned.append(record.getMessage())
-here.configs.logger.addHandler(handler)
-here.configs.get_exec = lambda: Settings({"enable_deterministic_inference": False})
-given = [(dtype, down) for dtype in (None, "int4_w4a16") for down in (False, True)]
-taken = [here.configs.get_moe_configs(4, 128, dtype, down_moe=down) for dtype, down in given]
-print(json.dumps({"taken": taken, "warned": warned}))
-"""
+    there = ask(Tactics({}, tiles=root))
+    assert [one.found for one in there.configs] == [str(path) for path in written]
+    assert {one.name for one in there.kernels} == {one.name for one in record.kernels}
+    assert {one.digest for one in there.kernels} != {one.digest for one in record.kernels}
+    assert next(notes(config_plan([there], work))).startswith(f"{NAME}.json: found in {root}; tuned: ")

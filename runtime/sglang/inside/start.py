@@ -116,6 +116,7 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
     given = request.get("tactics") or {}
     tactic_files.watch(resolved, title, given.get("folder", "") if request["ghost"] else None)
     environment.be(given.get("metadata", {}))
+    os.environ.update(given.get("variables", {}))
     if request.get("baking"):
         aside.begin(**request["baking"])
     if request["ghost"]:
