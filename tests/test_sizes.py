@@ -28,7 +28,7 @@ MOST_LINES = {
     "moe_configs": 844, "config_files": 374, "config_tuning": 565, "pins": 169, "forward": 907, "ghost":
     6592, "graphs": 393, "layers": 2197, "models": 1316, "decoder": 1239, "moe": 1160, "record": 799,
     "server": 2800, "sglang": 2779, "simulate": 842, "start": 580, "__main__": 6, "asking": 696,
-    "cache": 3205, "cli": 1250, "commands": 3376, "compile": 1079,
+    "cache": 3205, "cli": 1250, "commands": 3379, "compile": 1079,
     "deployment": 2483, "errors": 40, "explain": 549, "export":
     429, "fleet": 1590, "keys": 849, "locks": 20, "log_lines": 200, "markdown": 57,
     "memory": 3378, "processes": 692,

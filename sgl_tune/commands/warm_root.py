@@ -21,6 +21,7 @@ from sgl_tune.config_tuning.plan import config_plan
 from sgl_tune.config_tuning.story import LayerResult
 from sgl_tune.deployment.versions import Gpu
 from sgl_tune.errors import Ended, UsageError
+from sgl_tune.pins.lock import write_lock
 from sgl_tune.processes.interruption import Interruption, ending
 from sgl_tune.recorded.asked import asking
 from sgl_tune.servers.installed import libraries_of
@@ -59,6 +60,8 @@ def fill_root(
         if tunes and not plan.obstacle and (plan.caches or configs.untuned):
             warmed, done = tuned_both(plan, configs, one.question.gpu, wishes, server, out)
         filled = finish(goal, wanted, built, baked, wishes.here, out)
+        if warmed is not None or done:
+            write_lock(goal.cache_dir)
     lines = kubernetes_lines if for_kubernetes else export_lines
     told = {**(warmed or plan).to_json(), "verdict": plan.verdict.to_json(), "everything": filled.to_json()}
 
