@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from tests.runtime.ranks import Ranks
 
 collect_ignore = (
-    []
-    if find_spec("torch")
-    else [
-        *("runtime", "stock", "warm", "memory", "gpu", "sgl_tune/memory"),
-    ]
+    [] if find_spec("torch") else [*("runtime", "stock", "warm", "memory", "gpu", "sgl_tune/memory")]
 )
 
 # Two processes on two cores, and their children: torch's threads would wait for each other in turns.

@@ -159,13 +159,7 @@ class Bench:
         try:
             with self._memory_watched(f"tactic {tactic}"), self.tuner.measuring(effort):
                 return time_tactic(
-                    self.tuner,
-                    runner,
-                    self._tensors,
-                    tactic,
-                    ask.config,
-                    self._batches,
-                    **ask.kwargs,
+                    self.tuner, runner, self._tensors, tactic, ask.config, self._batches, **ask.kwargs
                 )
         except TuningOutOfMemory:
             raise

@@ -75,11 +75,7 @@ class Device(ABC):
 
     @abstractmethod
     def capture(
-        self,
-        run: Callable[[], Any],
-        pool: Any,
-        before: Callable[[], None] = nothing,
-        name: str = "",
+        self, run: Callable[[], Any], pool: Any, before: Callable[[], None] = nothing, name: str = ""
     ) -> Graph:
         """Run `WARM_UPS` times, each after `before` (a barrier, say), then capture one more run.
 

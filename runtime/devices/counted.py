@@ -79,11 +79,7 @@ class Counted(Device):
         return self.tracker.allocator.new_pool()
 
     def capture(
-        self,
-        run: Callable[[], Any],
-        pool: int,
-        before: Callable[[], None] = nothing,
-        name: str = "",
+        self, run: Callable[[], Any], pool: int, before: Callable[[], None] = nothing, name: str = ""
     ) -> Graph:
         with self._stream(self._stream_of(name)):
             return self._capture(run, pool, before)

@@ -96,11 +96,7 @@ class Cuda(Device):
         return torch.cuda.graph_pool_handle()
 
     def capture(
-        self,
-        run: Callable[[], Any],
-        pool: Any,
-        before: Callable[[], None] = nothing,
-        name: str = "",
+        self, run: Callable[[], Any], pool: Any, before: Callable[[], None] = nothing, name: str = ""
     ) -> Graph:
         stream = self._capture_streams.get(kind_of(name)) or torch.cuda.Stream(self.torch_device)
         self._capture_streams[kind_of(name)] = stream

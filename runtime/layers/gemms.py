@@ -10,11 +10,7 @@ from runtime.forward.kv_packing import FP8_MAX
 
 TUNED = (9, 10, 12)  # Hopper, and both Blackwells
 # SGLang's names for those of FlashInfer's backends whose weights are not shuffled.
-BACKENDS = {
-    "flashinfer_cutedsl": "cute-dsl",
-    "flashinfer_cutlass": "cutlass",
-    "flashinfer_cudnn": "cudnn",
-}
+BACKENDS = {"flashinfer_cutedsl": "cute-dsl", "flashinfer_cutlass": "cutlass", "flashinfer_cudnn": "cudnn"}
 _ALIGNMENT = 32  # of rows and columns
 _TILE_ROWS, _TILE_COLUMNS = 128, 4
 

@@ -97,11 +97,7 @@ def _block_matmul(
 
 
 def rms_norm(
-    x: torch.Tensor,
-    out: torch.Tensor,
-    weight: torch.Tensor,
-    eps: float,
-    residual: torch.Tensor | None = None,
+    x: torch.Tensor, out: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None
 ) -> None:
     """Write the RMS norm of x, or of residual += x, to out. Both are [rows, size] or [rows, heads, size],
     with the values of a head contiguous."""

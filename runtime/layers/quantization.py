@@ -154,10 +154,7 @@ class BlockFp8(Scheme):
     block: tuple[int, int] = (128, 128)
 
     def stored(self, m: Matrix) -> dict[str, Stored]:
-        return {
-            "weight": Stored(_FP8, m.shape()),
-            "weight_scale_inv": Stored(_SCALE, m.shape(*self.block)),
-        }
+        return {"weight": Stored(_FP8, m.shape()), "weight_scale_inv": Stored(_SCALE, m.shape(*self.block))}
 
     def linear(self, x: torch.Tensor, tensors: Tensors, bias: torch.Tensor | None) -> torch.Tensor:
         return fp8_block_linear(x, tensors["weight"], tensors["weight_scale_inv"], bias, self.block)

@@ -105,11 +105,7 @@ class AllToAllDispatcher(Dispatcher):
 
 
 def make_dispatcher(
-    model: ModelConfig,
-    runtime: RuntimeConfig,
-    comm: Communicator,
-    dtype: torch.dtype,
-    device: torch.device,
+    model: ModelConfig, runtime: RuntimeConfig, comm: Communicator, dtype: torch.dtype, device: torch.device
 ) -> Dispatcher:
     if runtime.kernels.a2a == "none" or model.moe is None:
         return StandardDispatcher(comm)

@@ -55,11 +55,7 @@ class ExpertWeights:
         return self._matrix(expert, *up), self._matrix(expert, *down)
 
     def _matrix(
-        self,
-        expert: int,
-        weight: torch.Tensor,
-        scale: torch.Tensor | None,
-        global_scale: torch.Tensor | None,
+        self, expert: int, weight: torch.Tensor, scale: torch.Tensor | None, global_scale: torch.Tensor | None
     ) -> torch.Tensor:
         if scale is None:
             return weight[expert]

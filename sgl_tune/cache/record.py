@@ -34,10 +34,7 @@ class BrokenCacheFile(CheckFailed):
     """FlashInfer's loader cannot parse a file. `exception`: the type that it would raise."""
 
     def __init__(self, path: Path, what: str, exception: str) -> None:
-        super().__init__(
-            f"{path}: {what}; FlashInfer raises {exception} on it",
-            remedy=WAY_OUT,
-        )
+        super().__init__(f"{path}: {what}; FlashInfer raises {exception} on it", remedy=WAY_OUT)
         self.path = path
         self.what = what
         self.exception = exception

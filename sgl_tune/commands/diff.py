@@ -28,8 +28,7 @@ _APART = columns_of(">APART", "")
 
 def diff(
     a: Annotated[
-        str,
-        Argument(metavar="A", help="A file, a folder, or a prefix of a key.", autocompletion=keys),
+        str, Argument(metavar="A", help="A file, a folder, or a prefix of a key.", autocompletion=keys)
     ],
     b: Annotated[str, Argument(metavar="B", help="What to compare with A.", autocompletion=keys)],
     ignore_noise: Annotated[

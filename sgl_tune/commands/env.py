@@ -23,8 +23,7 @@ from sgl_tune.verify.stores import machine_of
 def env(
     cache_dir: CacheDirOption = None,
     name: Annotated[
-        str | None,
-        Option("--name", metavar="NODE", help="Name in a fleet's table. Default: the host name."),
+        str | None, Option("--name", metavar="NODE", help="Name in a fleet's table. Default: the host name.")
     ] = None,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,

@@ -50,11 +50,7 @@ def mem_report(
     ] = None,
     ranks: Annotated[
         str,
-        _question(
-            "--ranks",
-            help="distinct (one of each kind), all, or a rank's number.",
-            metavar="WHICH",
-        ),
+        _question("--ranks", help="distinct (one of each kind), all, or a rank's number.", metavar="WHICH"),
     ] = "distinct",
     what_if: Annotated[
         list[str] | None,

@@ -191,10 +191,7 @@ def _show_added(out: Output, added: Added, size: int, new: bool) -> None:
 
 
 def server_remove(
-    release: Release,
-    yes: Yes = False,
-    format: FormatOption = Format.human,
-    quiet: QuietOption = False,
+    release: Release, yes: Yes = False, format: FormatOption = Format.human, quiet: QuietOption = False
 ) -> None:
     """Remove a server that was added.
 

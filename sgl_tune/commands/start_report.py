@@ -46,8 +46,7 @@ def start_report(
         str | None, _option("--max", metavar="60s", help="Exit with 1 if the start took longer.")
     ] = None,
     against: Annotated[
-        Path | None,
-        _option("--against", metavar="LOG", help="Compare with an earlier start."),
+        Path | None, _option("--against", metavar="LOG", help="Compare with an earlier start.")
     ] = None,
     html: Annotated[Path | None, _option("--html", metavar="FILE", help="An HTML page to write.")] = None,
     stop_when_ready: Annotated[

@@ -61,12 +61,10 @@ def verify(
     server: ServerOption = None,
     trust_remote_code: RemoteCodeOption = False,
     replay: Annotated[
-        bool,
-        Option("--replay", help="On the serving machine: time each choice and the default again."),
+        bool, Option("--replay", help="On the serving machine: time each choice and the default again.")
     ] = False,
     store: Annotated[
-        str | None,
-        Option("--store", metavar="ID|all", help="Judge only stores of compiled kernels."),
+        str | None, Option("--store", metavar="ID|all", help="Judge only stores of compiled kernels.")
     ] = None,
     at: Annotated[
         str | None,

@@ -94,12 +94,7 @@ class _Ninja:
 
 class _Yard:
     def __init__(
-        self,
-        tasks: Sequence[Task],
-        jobs: int,
-        environment: Mapping[str, str],
-        scratch: Scratch,
-        out: Output,
+        self, tasks: Sequence[Task], jobs: int, environment: Mapping[str, str], scratch: Scratch, out: Output
     ) -> None:
         self._environment, self._scratch, self._out, self._jobs = environment, scratch, out, jobs
         longest_first = sorted(tasks, key=lambda task: -task.sources)

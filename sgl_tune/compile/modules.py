@@ -24,11 +24,7 @@ _SECONDS = 300
 
 
 def compile_modules(
-    goal: Goal,
-    modules: Sequence[Module],
-    toolkit: Toolkit,
-    scratch: Scratch,
-    out: Output,
+    goal: Goal, modules: Sequence[Module], toolkit: Toolkit, scratch: Scratch, out: Output
 ) -> list[Built]:
     find_tool("ninja", os.environ)
     find_tool("c++", os.environ)
@@ -78,12 +74,7 @@ def specs_of(
     words = [str(python), "-I", str(TOOLS / "specs.py"), json.dumps(modules)]
     try:
         done = subprocess.run(
-            words,
-            env=environment,
-            cwd=scratch.folder,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
+            words, env=environment, cwd=scratch.folder, capture_output=True, text=True, timeout=_SECONDS
         )
     except subprocess.TimeoutExpired:
         raise WorkFailed(f"FlashInfer said nothing of its modules in {_SECONDS} s") from None

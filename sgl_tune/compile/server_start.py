@@ -35,12 +35,7 @@ class Started:
         return {**asdict(self), "seconds": round(self.seconds, 3)}
 
 
-def start(
-    goal: Goal,
-    variables: Mapping[str, str],
-    silence: float,
-    out: Output,
-) -> Started:
+def start(goal: Goal, variables: Mapping[str, str], silence: float, out: Output) -> Started:
     words = server_words(goal)
     path = {"PATH": program_path(os.environ)}
     environment = {**safe_environment(), **goal.environment, **path, **variables}

@@ -179,10 +179,7 @@ def _absorbed(deployment: Deployment) -> Iterator[OpShape]:
 def _linears(deployment: Deployment) -> tuple[tuple[int, int, Seen], ...]:
     """Return (K, N) of each kind of quantized linear layer on one rank, and which rows it gets."""
     tp, alone = deployment.parallel.tp, deployment.runtime.kernels.a2a != "none"
-    seen: dict[str, Seen] = {
-        "dense": "gathered",
-        "beside experts": "scattered" if alone else "gathered",
-    }
+    seen: dict[str, Seen] = {"dense": "gathered", "beside experts": "scattered" if alone else "gathered"}
     spread = Spread(tp, 1 if alone else tp, _fuses_swiglu(deployment))
     sizes = quantized_sizes(deployment.model, deployment.parallel, spread)
     return tuple(dict.fromkeys((k, n, seen.get(place, "own")) for k, n, place in sizes))

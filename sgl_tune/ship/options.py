@@ -30,9 +30,7 @@ from sgl_tune.verify.access import find_user
 DigestOption = Annotated[
     str | None,
     Option(
-        "--digest",
-        metavar="sha256:...",
-        help="Accept only the bundle with this digest, as `pack` prints it.",
+        "--digest", metavar="sha256:...", help="Accept only the bundle with this digest, as `pack` prints it."
     ),
 ]
 ReplaceOption = Annotated[
@@ -55,9 +53,7 @@ RekeyOption = Annotated[
 PlaceOption = Annotated[
     str | None,
     Option(
-        "--at",
-        metavar="PATH",
-        help="The cache directory's path as the server sees it, if not its path here.",
+        "--at", metavar="PATH", help="The cache directory's path as the server sees it, if not its path here."
     ),
 ]
 OwnerOption = Annotated[
@@ -65,8 +61,7 @@ OwnerOption = Annotated[
     Option("--owner", metavar="NAME|UID", help="As root: the files' owner. Default: the folder's owner."),
 ]
 PlainHttpOption = Annotated[
-    bool,
-    Option("--plain-http", help="For oci: use http, for a registry on this machine only."),
+    bool, Option("--plain-http", help="For oci: use http, for a registry on this machine only.")
 ]
 TimeoutOption = Annotated[
     float,
@@ -103,8 +98,7 @@ TrustOption = Annotated[
     ),
 ]
 AllowUnsignedCodeOption = Annotated[
-    bool,
-    Option(ALLOW, help="Also unpack unsigned kernels. Their author can run code in the server."),
+    bool, Option(ALLOW, help="Also unpack unsigned kernels. Their author can run code in the server.")
 ]
 
 

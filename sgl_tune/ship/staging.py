@@ -46,11 +46,7 @@ class Staging:
     server will find it; None: absolute paths are not rewritten."""
 
     def __init__(
-        self,
-        root: Path,
-        place: str | None,
-        changes: Sequence[Rekeyed] = (),
-        owner: Owner | None = None,
+        self, root: Path, place: str | None, changes: Sequence[Rekeyed] = (), owner: Owner | None = None
     ) -> None:
         self._root, self._place = root, place
         self._way = Way(create=True, owner=owner)

@@ -187,12 +187,7 @@ class MendedRoot:
 
 
 def mend(
-    stored: Sequence[Stored],
-    root: Path,
-    place: str,
-    dry_run: bool,
-    step: Step,
-    warn: Callable[[str], None],
+    stored: Sequence[Stored], root: Path, place: str, dry_run: bool, step: Step, warn: Callable[[str], None]
 ) -> MendedRoot:
     """Relocate every store. If one fails, the others are still relocated."""
     mended: list[Mended] = []

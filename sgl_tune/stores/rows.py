@@ -56,14 +56,7 @@ STORES = (
         executable=False,
     ),
     Store("tvm-ffi", "SGLang's own kernels", "TVM_FFI_CACHE_DIR", "{home}/.cache/tvm-ffi", "tvm-ffi"),
-    Store(
-        "triton",
-        "Triton's kernels",
-        "TRITON_CACHE_DIR",
-        "{home}/.triton/cache",
-        "triton",
-        moves="mended",
-    ),
+    Store("triton", "Triton's kernels", "TRITON_CACHE_DIR", "{home}/.triton/cache", "triton", moves="mended"),
     Store(
         "inductor",
         "Inductor's graphs and code",

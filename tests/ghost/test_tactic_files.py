@@ -92,7 +92,6 @@ def test_where_names_cannot_be_told_there_are_none_and_the_record_says_why(
 ) -> None:
     found: list[str] = []
     (lack,) = told(
-        monkeypatch,
-        lambda: found.extend(tactic_files.names(naming, RUNNER, server(tp_size=2), "tp0")),
+        monkeypatch, lambda: found.extend(tactic_files.names(naming, RUNNER, server(tp_size=2), "tp0"))
     )
     assert not found and lack["event"] == "lacks" and lack["why"].startswith(why)

@@ -33,12 +33,7 @@ _LATENT = {
     "qk_rope_head_dim": 8,
     "v_head_dim": 16,
 }
-_SPARSE = {
-    "index_topk": 6,
-    "index_n_heads": 16,
-    "index_head_dim": 16,
-    "mlp_layer_types": ["dense", "sparse"],
-}
+_SPARSE = {"index_topk": 6, "index_n_heads": 16, "index_head_dim": 16, "mlp_layer_types": ["dense", "sparse"]}
 _DEEPSEEK = {
     **_LATENT,
     "first_k_dense_replace": 1,

@@ -26,10 +26,7 @@ from tests.runtime.configs import model_of, runtime_config
 PRESETS = Path(__file__).parents[2] / "sgl_tune" / "presets" / "models"
 ONE = ParallelConfig()
 _NOTHING = Constant(0, "a GPU that holds nothing but tensors")
-BARE = GpuConstants(
-    gemm_workspace=_NOTHING,
-    outside=dict.fromkeys(H200.outside, _NOTHING),
-)
+BARE = GpuConstants(gemm_workspace=_NOTHING, outside=dict.fromkeys(H200.outside, _NOTHING))
 
 
 def make_preset(name: str) -> ModelConfig:

@@ -156,10 +156,7 @@ def _forward(kind: Grouped | Latent, device: torch.device) -> tuple[list[torch.S
     return [result.shape for result in results], log
 
 
-ALLOCATING = {
-    "grouped": Grouped(4, 2, 64),
-    "sparse": Latent(4, 64, 16, INDEXER),
-}
+ALLOCATING = {"grouped": Grouped(4, 2, 64), "sparse": Latent(4, 64, 16, INDEXER)}
 
 
 @pytest.mark.parametrize("kind", ALLOCATING.values(), ids=ALLOCATING)

@@ -169,10 +169,7 @@ def test_a_stage_without_attention_has_as_many_tokens_as_another_could_have():
     kinds = ("recurrent",) * 4 + ("full",) * 4
     mamba = Mamba2Config(16, 64, 8, 128, 4, True, False, 0.0)
     model = replace(
-        _preset("Qwen3-30B-A3B"),
-        attention_kinds=kinds,
-        layer_kinds=("moe",) * 8,
-        recurrent=mamba,
+        _preset("Qwen3-30B-A3B"), attention_kinds=kinds, layer_kinds=("moe",) * 8, recurrent=mamba
     )
     two, runtime = ParallelConfig(pp=2), runtime_config()
     free = FreeMemory(100 * GIB, 80 * GIB)

@@ -119,10 +119,7 @@ def test_dp_attention_repeats_attention_and_splits_the_rest() -> None:
     assert sizes["head"] == 154880 * 6144 * 2 // 8
 
 
-@pytest.mark.parametrize(
-    ("family", "parts"),
-    [("gemma3_text", 1), ("qwen3_next", 2), ("glm4_moe", 2)],
-)
+@pytest.mark.parametrize(("family", "parts"), [("gemma3_text", 1), ("qwen3_next", 2), ("glm4_moe", 2)])
 def test_some_embeddings_are_whole_under_dp_attention(family: str, parts: int) -> None:
     """Other models split their embeddings over the ranks of a group."""
     model = model_of(config_json(make_reference(family, vocab_size=128)))

@@ -28,10 +28,7 @@ def _warm(cache: Path, *arguments: object) -> Ran:
 
 @pytest.mark.parametrize(
     ("flags", "code", "says"),
-    [
-        (NOTHING, 0, NEITHER),
-        (UNTUNED, 0, "tunes nothing: --disable-flashinfer-autotune"),
-    ],
+    [(NOTHING, 0, NEITHER), (UNTUNED, 0, "tunes nothing: --disable-flashinfer-autotune")],
 )
 def test_nothing_to_warm_is_the_first_line_and_writes_nothing(
     tmp_path: Path, flags: tuple[object, ...], code: int, says: str

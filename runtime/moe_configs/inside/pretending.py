@@ -40,9 +40,7 @@ def compile_only(layer: Any, major: int, minor: int) -> None:
     target = GPUTarget("cuda", 10 * major + minor, 32)
     driver.set_active(
         SimpleNamespace(
-            get_current_target=lambda: target,
-            get_current_device=lambda: 0,
-            get_current_stream=lambda _: 0,
+            get_current_target=lambda: target, get_current_device=lambda: 0, get_current_stream=lambda _: 0
         )
     )
     for name, function in list(vars(layer).items()):

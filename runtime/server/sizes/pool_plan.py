@@ -18,13 +18,7 @@ from runtime.server.sizes.sizing import (
     sliding_layers,
     static_rest,
 )
-from runtime.server.sizes.state_sizes import (
-    StatePlan,
-    drafted_states,
-    plan_states,
-    requests_for,
-    states_for,
-)
+from runtime.server.sizes.state_sizes import StatePlan, drafted_states, plan_states, requests_for, states_for
 
 DSA_PAGE_SIZE = 64
 TABLE_HEADROOM = 4  # columns of the request table after the context

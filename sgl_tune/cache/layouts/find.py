@@ -25,10 +25,7 @@ def _unreadable(error: OSError) -> None:
 
 
 def find_caches(
-    root: Path,
-    on_error: OnError = _unreadable,
-    named: Path | None = None,
-    skip: Collection[Path] = (),
+    root: Path, on_error: OnError = _unreadable, named: Path | None = None, skip: Collection[Path] = ()
 ) -> list[Cache]:
     """Return every cache at or below `root`: any folder of a layout, or one of its files. `named`: the
     folder that the user named; links are followed only down to it. `skip`: folders that have no caches."""

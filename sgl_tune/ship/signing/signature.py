@@ -18,10 +18,7 @@ from sgl_tune.units import shown
 from sgl_tune.writing import write_text
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import (
-        EllipticCurvePrivateKey,
-        EllipticCurvePublicKey,
-    )
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
 SUFFIX = ".sig"
 LARGEST_SIGNATURE = 1 << 10

@@ -168,8 +168,7 @@ def test_files_that_no_rank_reads_are_pointed_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked_by", "sentence"),
-    [("tuning", "tunes these at its start"), ("serving", "fallback tactic")],
+    ("asked_by", "sentence"), [("tuning", "tunes these at its start"), ("serving", "fallback tactic")]
 )
 def test_missing_buckets_of_a_deployment_are_named(asked_by: str, sentence: str, tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names())

@@ -63,10 +63,7 @@ def test_libraries_of_pip_get_the_names_that_a_linker_looks_for(
 
 @pytest.mark.parametrize(
     ("spoil", "says"),
-    [
-        ("include/cublasLt.h", "has no include/cublasLt.h"),
-        ("nvvm/bin/cicc", "has no nvvm/bin/cicc"),
-    ],
+    [("include/cublasLt.h", "has no include/cublasLt.h"), ("nvvm/bin/cicc", "has no nvvm/bin/cicc")],
 )
 def test_what_is_missing_is_said_with_what_brings_it(tmp_path: Path, spoil: str, says: str) -> None:
     home = toolkit(tmp_path / "cuda", "12.9", "12090")

@@ -36,10 +36,7 @@ def _names(bundle: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ("4aae",),
-        (EXAMPLES / "flashinfer/autotune/0.7.2/sm90/4aaede739ed1db5a",),
-    ],
+    [("4aae",), (EXAMPLES / "flashinfer/autotune/0.7.2/sm90/4aaede739ed1db5a",)],
     ids=["key", "folder"],
 )
 def test_a_cache_is_chosen_as_everywhere(arguments: tuple[object, ...], tmp_path: Path) -> None:
