@@ -47,13 +47,14 @@ def doctor(
     asked = VerifyOptions(by.flags, None, by.command, by.deployment)
     out.note("Looking at what the next start here would load; to ask SGLang itself may take minutes.")
     silent = Output(Format.quiet)
-    told = Told(asked, target_here(), None, None, None, by)
+    told = Told(asked, target_here(), None, None, None, by, "doctor")
     try:
         found = judged(silent, told)
     except SglTuneError as error:
         raise type(error)(error.message, _by_verify(told, error.remedy)) from None
     is_used = found.ok and any(one.verdict in _USED for one in found.report.files)
     is_known = not found.ok or asked.names_a_deployment or told.machine.metadata is not None
+    is_known &= not found.verdict.startswith("not known")
     _, _, why = found.verdict.partition(": " if found.ok else "; ")
     if found.ok and told.machine.metadata is None:
         why += "; not compared with this machine, which has no GPU with a FlashInfer"
@@ -65,7 +66,7 @@ def doctor(
     worst = next((one for one in located if one.severity is Severity.ERROR), None)
     fix = worst.remedy if worst else "" if is_known else _COMPARE
     if worst is not None:
-        why = f"{worst}; {why}"
+        why = f"{worst}; {why}" if is_known else worst.message
         fix = warming(told) if asked.names_a_deployment and fix == WARM else fix
     judgement = "used" if is_used else "nothing to use" if found.ok else "not used"
     says = f"{judgement if is_known else 'not known'}: {why}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -145,7 +146,7 @@ def _folder(out: Output, path: str | None, at: str | None) -> _Folder:
 
 
 class Told(NamedTuple):
-    """What to judge, for which server. `at`: the path where that server finds the folder."""
+    """What to judge, for which server. `at`: the folder's path for that server. `verb`: who asks."""
 
     asked: VerifyOptions
     machine: Target
@@ -153,6 +154,7 @@ class Told(NamedTuple):
     store: str | None
     at: str | None
     by: ByServer
+    verb: str = "verify"
 
 
 class Judged(NamedTuple):
@@ -173,7 +175,13 @@ def warming(told: Told, verb: str = "warm") -> str:
 
 
 def judged(out: Output, told: Told, replay: bool = False, strict: bool = False) -> Judged:
-    asked, machine, user, store, at, _ = told
+    (asked, machine, user, store, at, by, verb), away = told, None
+    if asked.path is None and by.command and not asked.flags.target.cache_dir:
+        from sgl_tune.verify.away import NOWHERE, away_of
+
+        away = away_of(by.command, verb, by.core)
+        flags = asked.flags.changed(cache_dir=NOWHERE) if away else asked.flags
+        told = told._replace(asked=asked._replace(flags=flags), by=replace(by, flags=flags))
     stores = verify_stores(_stores(out, asked, store), machine_of(asked.flags, machine, user, at))
     if store_asked_for(store):
         scope, answer = Scope((), machine), None
@@ -185,6 +193,7 @@ def judged(out: Output, told: Told, replay: bool = False, strict: bool = False) 
         out.note(note)
     report = predict(scope.checked, scope.target, user)
     report = report._replace(findings=(*scope.findings, *report.findings))
+    report = away.judged(report) if away else report
     replayed = _replay_all(scope, report, out) if replay else []
     timings = [found for one in replayed for found in one.findings]
     report = with_stores(report._replace(findings=(*report.findings, *timings)), stores, scope.target)

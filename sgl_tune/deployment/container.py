@@ -10,7 +10,7 @@ from pathlib import Path
 
 from runtime.server.gpus import find_gpu
 from runtime.sglang.releases import NEWEST
-from sgl_tune.deployment.shell_words import Word
+from sgl_tune.deployment.shell_words import Word, shell_commands
 from sgl_tune.errors import UsageError
 
 HOME, PRODUCT = "/root", "nvidia.com/gpu.product"
@@ -22,21 +22,38 @@ _SWITCHES = (
 )  # fmt: skip
 # Warnings that begin so are about the folder of the caches: they do not matter if nothing is tuned.
 CACHE_FOLDER = "the server's cache folder "
+OFFICIAL = re.compile(r"(^|/)lmsysorg/")  # these images run the command that they are given
+_QUIET = ("export", "set", "ulimit", "cd", "echo")  # commands of a script that fill no folder
 _SHORT_SWITCHES = frozenset("ditPq")
 _TAG = re.compile(r"v?((\d+)\.\d+\.\d+(?:\.?post\d+)?)(?:\.?rc\d+)?(?:[-_.].*)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A container's mount. `source`: None if it is no folder of this machine, such as a volume or a claim."""
+    """A container's mount. `source`: None if it is no folder of this machine. `where`: "on" what it lies, if
+    that may be another machine's. `starts_empty`: each start of the container finds it empty."""
 
     source: str | None
     target: str
+    where: str = ""
+    starts_empty: bool = False
+
+    @classmethod
+    def of(cls, source: str, target: str) -> Mount:
+        """Return the mount that Docker or Compose makes."""
+        where = f"on volume {source}" if source else "on an anonymous volume"
+        return cls(host_folder(source), target, "" if host_folder(source) else where, not source)
+
+    @classmethod
+    def short(cls, text: str) -> Mount:
+        """Return the mount of SOURCE:TARGET[:OPTIONS]; a target alone is an anonymous volume."""
+        source, colon, target = text.partition(":")
+        return cls.of(source, target.partition(":")[0]) if colon else cls.of("", source)
 
     def counted_from(self, folder: str) -> Mount:
         if self.source is None or not self.source.startswith("."):
             return self
-        return Mount(posixpath.normpath(posixpath.join(folder, self.source)), self.target)
+        return replace(self, source=posixpath.normpath(posixpath.join(folder, self.source)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,23 @@ class Container:
         """Return the innermost mount that contains `path`."""
         over = [m for m in self.mounts if f"{path}/".startswith(f"{m.target.rstrip('/')}/")]
         return max(over, key=lambda mount: len(mount.target), default=None)
+
+    def elsewhere(self, path: str) -> Mount | None:
+        """Return what holds `path`, if that is not on this machine; a mount of / for the image itself."""
+        mount, image = self.mount_of(path), self.image
+        if mount is None:
+            where = f"in no mount, only in the {f'image {image}' if image else 'running container'}"
+            mount = Mount(None, "/", where, starts_empty=bool(OFFICIAL.search(image or "")))
+        elif mount.source is not None and (not mount.where or Path(mount.source).is_dir()):
+            return None
+        return replace(mount, starts_empty=mount.starts_empty and not self._does_more)
+
+    @property
+    def _does_more(self) -> bool:
+        """Whether its command is a script that also does something else, such as filling a folder."""
+        script = next((word for word in self.command if "\n" in word or " " in word), "")
+        others = (words[0] for words in shell_commands(script) if words[0] not in _QUIET)
+        return len(list(others)) > 1
 
     def counted_from(self, folder: str) -> Container:
         """Return the container with relative mounts made relative to the folder of its file."""
@@ -181,13 +215,12 @@ def _variables(flags: Sequence[tuple[str, Word]]) -> Iterator[tuple[str, Word]]:
 def _mounts(flags: Sequence[tuple[str, Word]]) -> Iterator[Mount]:
     for name, value in flags:
         if name == "volume":
-            source, _, target = value.partition(":")
-            yield Mount(host_folder(source), target.partition(":")[0] or source)
+            yield Mount.short(value)
         elif name == "mount":
             parts = dict(part.partition("=")[::2] for part in value.split(","))
             source = parts.get("source") or parts.get("src") or ""
             target = parts.get("target") or parts.get("dst") or parts.get("destination") or ""
-            yield Mount(host_folder(source), target)
+            yield Mount.of(source, target)
 
 
 def host_folder(source: str) -> str | None:

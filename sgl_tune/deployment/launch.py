@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 
-from sgl_tune.deployment.container import Container, docker_run, kubectl_run
+from sgl_tune.deployment.container import OFFICIAL, Container, docker_run, kubectl_run
 from sgl_tune.deployment.file_option import (
     ASSIGNMENT,
     CONTAINERS,
@@ -30,7 +30,6 @@ _TEMPLATE = re.compile(
     r"\{\{-?\s*(?:\.(?:Values|Release|Chart)\b|\$|include |range |if |end |toYaml )"
 )  # Helm's
 _SERVER_FILE = re.compile(r"(.*/)?sglang/launch_server\.py")
-_OFFICIAL = re.compile(r"(^|/)lmsysorg/")  # these images run the command that they are given
 _NO_SERVER = {
     "sglang.bench_one_batch": "it measures batches, without a server's start",
     "sglang.bench_offline_throughput": "it measures an engine of its own",
@@ -211,7 +210,7 @@ def _inside(container: Container) -> Launch:
     if not container.command:
         raise UsageError(f"{container.image or 'the container'}: no command follows the image")
     bare = container.command[0].startswith("-")
-    if bare and "sglang" in (container.image or "") and not _OFFICIAL.search(container.image or ""):
+    if bare and "sglang" in (container.image or "") and not OFFICIAL.search(container.image or ""):
         said = f"{container.image} is taken to start sglang.launch_server"
         container = replace(container, assumed=(*container.assumed, said))
     elif bare:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sgl_tune.deployment.container import PRODUCT, Container, Mount, host_folder
+from sgl_tune.deployment.container import PRODUCT, Container, Mount
 from sgl_tune.deployment.shell_words import Pasted, Word, shell_commands
 from sgl_tune.deployment.yaml_text import read_yaml
 from sgl_tune.errors import UsageError
@@ -69,12 +70,10 @@ def _containers(value: Any, inside: _Inside, depth: int) -> Iterator[Container]:
                 told = (f"{one} is {value}, the default in the manifest" for one, value in used.items())
                 yield replace(service, assumed=tuple(told))
     elif isinstance(value.get("containers"), list):
-        volumes = _named(value.get("volumes"))
-        gpu = _product(value)
-        yield from (_of_pod(item, volumes, gpu, inside) for item in _mappings(value["containers"]))
+        yield from (_of_pod(item, value, inside) for item in _mappings(value["containers"]))
     elif isinstance(value.get("command"), (list, str)) or isinstance(value.get("args"), list):
         is_pods = "args" in value or "env" in value
-        yield _of_pod(value, {}, None, inside) if is_pods else _of_service(value, inside)
+        yield _of_pod(value, {}, inside) if is_pods else _of_service(value, inside)
     else:
         for key, item in value.items():
             within = inside._replace(keys=(*inside.keys, str(key)))
@@ -112,22 +111,17 @@ def _product(pod: Mapping[str, Any]) -> str | None:
     return named.pop() if len(named) == 1 else None
 
 
-def _of_pod(
-    item: Mapping[str, Any], volumes: Mapping[str, Mapping[str, Any]], gpu: str | None, inside: _Inside
-) -> Container:
+def _of_pod(item: Mapping[str, Any], pod: Mapping[str, Any], inside: _Inside) -> Container:
     environment = dict(inside.given)
     for name, entry in _named(item.get("env")).items():
         environment[name] = _value_of(entry, environment)
     words = [*_list(item.get("command")), *_list(item.get("args"))]
-    mounts = [
-        Mount(_host_path(volumes.get(str(mount.get("name")), {})), str(mount.get("mountPath", "")))
-        for mount in _mappings(item.get("volumeMounts"))
-    ]
+    mounts = [_mount(mount, pod, item) for mount in _mappings(item.get("volumeMounts"))]
     command = tuple(_referring(word, environment) for word in words)
     image, names = _text(item.get("image")), inside.named(item.get("name")).all_names
     sources = [ref for one in _mappings(item.get("envFrom")) for ref in _mappings(list(one.values()))]
     unread = tuple(f"envFrom {ref.get('name')}" for ref in sources)
-    return Container(image, command, environment, tuple(mounts), unread, gpu=gpu, names=names)
+    return Container(image, command, environment, tuple(mounts), unread, gpu=_product(pod), names=names)
 
 
 def _value_of(entry: Mapping[str, Any], before: Mapping[str, Word]) -> Word:
@@ -137,10 +131,20 @@ def _value_of(entry: Mapping[str, Any], before: Mapping[str, Word]) -> Word:
     return word
 
 
-def _host_path(volume: Mapping[str, Any]) -> str | None:
-    path = volume.get("hostPath")
-    source = path.get("path") if isinstance(path, Mapping) else None
-    return source if isinstance(source, str) else None
+def _mount(mount: Mapping[str, Any], pod: Mapping[str, Any], container: Mapping[str, Any]) -> Mount:
+    """Return a pod's mount. An emptyDir that another container mounts, too, may be filled by it."""
+    name, target = str(mount.get("name")), str(mount.get("mountPath", ""))
+    volume = _named(pod.get("volumes")).get(name, {})
+    kind = next((key for key in volume if key != "name"), "volume")
+    given = volume[kind] if isinstance(volume.get(kind), Mapping) else {}
+    called = next((given[key] for key in ("claimName", "path", "reference") if key in given), name)
+    others = [*_mappings(pod.get("initContainers")), *_mappings(pod.get("containers"))]
+    others = [one for one in others if one is not container and name in _named(one.get("volumeMounts"))]
+    beside = ", ".join(str(one.get("name")) for one in others)
+    where = f"on {kind} {called}" + (f" (mounted by {beside}, too)" if others else "")
+    path, below = (given.get("path") if kind == "hostPath" else None), str(mount.get("subPath") or "")
+    source = posixpath.join(path, below) if isinstance(path, str) else None
+    return Mount(source, target, where, kind == "emptyDir" and not others)
 
 
 def _referring(text: str, environment: Mapping[str, Word]) -> Word:
@@ -203,10 +207,9 @@ def _compose_environment(value: Any) -> dict[str, Word]:
 def _compose_mounts(value: Any) -> Iterator[Mount]:
     for item in value if isinstance(value, list) else []:
         if isinstance(item, Mapping):
-            yield Mount(host_folder(str(item.get("source", ""))), str(item.get("target", "")))
+            yield Mount.of(str(item.get("source", "")), str(item.get("target", "")))
         else:
-            source, _, target = str(item).partition(":")
-            yield Mount(host_folder(source), target.partition(":")[0])
+            yield Mount.short(str(item))
 
 
 def _list(value: Any) -> list[str]:

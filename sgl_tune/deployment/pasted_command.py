@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.container import CACHE_FOLDER, PRODUCT, Container
+from sgl_tune.deployment.container import CACHE_FOLDER, PRODUCT, Container, Mount
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.flag_names import flag_names
 from sgl_tune.deployment.launch import given_twice, launch_of
@@ -95,13 +95,20 @@ def around_server(container: Container, named: TargetFlags, environ: Mapping[str
     if cache is not None or named.cache_dir is not None:
         return Around(named.cache_dir or str(cache), tuple(notes), doubts)
     here = str(default_cache_dir())
-    if container.mount_of(folder) is not None:
-        lost = f"{CACHE_FOLDER}{folder} is a volume, which this machine does not see, so {here} is"
-        lost += " taken instead. Where the volume is mounted here, name its folder: --cache-dir FOLDER"
-    else:
-        lost = f"{CACHE_FOLDER}{folder} is in no mount, so it is lost with the container. Mount a folder of"
-        lost += " the host there"
+    held = container.elsewhere(folder)
+    lost = f"{CACHE_FOLDER}{folder} is {held.where}" if held else ""
+    if held and held.starts_empty:
+        lost += f", empty at each start: {to_keep(held, folder)}"
+    elif held:
+        lost += f", which is not here, so {here} is taken instead. Where it is mounted, name its folder:"
+        lost += " --cache-dir FOLDER; or ship the caches there: sgl-tune pack"
     return Around(here, tuple(notes), (*doubts, lost))
+
+
+def to_keep(held: Mount, folder: str) -> str:
+    """Return the advice for a cache folder that each start finds empty."""
+    fill = "fill it by an init container (docs/init-container.md), or " if "emptyDir" in held.where else ""
+    return f"{fill}mount a folder or a volume that stays at {folder}"
 
 
 def _of_image(container: Container, version: str | None) -> list[str]:

@@ -87,6 +87,8 @@ CODES: dict[str, Row] = {
     "vllm-one-rank": Row(WARNING, "sgl-tune export --to flashinfer-store"),
     "rank-missing": Row(ERROR),
     "rank-unexpected": Row(INFO, "remove them, unless another node reads this folder too"),
+    "cache-away": Row(ERROR),
+    "cache-not-kept": Row(ERROR),
     "tunes-nothing": Row(INFO, _NOTHING),
     "not-planned": Row(WARNING),
     "server-ends": Row(ERROR),

@@ -32,6 +32,9 @@ def verdict_line(
     says = "; ".join(filter(None, [replay, loads, stores, asked]))
     unknown = [found.message for found in report.findings if found.code == "flashinfer-unknown"]
     says = "; ".join([says, *(doubt for doubt in [*doubts, *unknown] if doubt not in says)])
+    away = next((found.message for found in report.findings if found.code == "cache-away"), None)
+    if away is not None:
+        return f"not known: {away}"
     return f"good: {says}" if ok else f"bad: {_faults(report)}; {says}"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.cli.app import check_words
+from sgl_tune.deployment.container import Mount
 from sgl_tune.deployment.file_option import started_by
 from sgl_tune.deployment.launch import Launch, launch_of
 from sgl_tune.deployment.server_command import read_launch
@@ -17,7 +18,7 @@ COMPOSE = """services:
     image: lmsysorg/sglang:v0.5.23
     entrypoint: python3 -m sglang.launch_server
     command: --model-path /models/m --tp 2
-    volumes: ["./cache:/cache", "../models:/models", "/data:/data"]
+    volumes: ["./cache:/cache", "../models:/models", "/data:/data", "kept:/kept", /lost]
 """
 
 
@@ -33,6 +34,8 @@ def test_a_compose_files_folders_count_from_its_own(tmp_path: Path) -> None:
     assert read is not None and pasted is not None
     assert read.outside("/cache/x") == f"{tmp_path}/m/cache/x"
     assert read.outside("/models") == f"{tmp_path}/models" and read.outside("/data") == "/data"
+    kept, lost = read.elsewhere("/kept/x"), read.elsewhere("/lost")
+    assert kept == Mount(None, "/kept", "on volume kept") and lost and lost.starts_empty
     assert pasted.outside("/cache") == "cache" and pasted.outside("/models") == "../models"
 
 

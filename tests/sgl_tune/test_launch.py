@@ -193,13 +193,9 @@ def test_a_container_is_planned_for_its_images_release_and_its_mounts() -> None:
     assert f"SGLang 0.5.23: the image {IMAGE} says so" in data["notes"]
     other = warm("--gpu", "sm90", "--server", "0.5.23", "--", run.replace("v0.5.23", "v0.5.22"))
     assert other.code == 0 and "SGLang 0.5.23 is asked, and the image lmsysorg/sglang:v0.5.22" in other.err
-
-
-def test_an_image_that_names_no_release_is_said() -> None:
-    run = f"docker run lmsysorg/sglang:latest {SERVER} --model-path Qwen/Qwen3-30B-A3B"
-    told = "the image lmsysorg/sglang:latest names no release of SGLang"
-    assert told in plan("--gpu", "sm90", "--", run)["notes"]
-    assert told not in plan(*TARGET, "--server", "0.5.23", "--", run)["notes"]
+    run, told = run.replace("v0.5.23", "latest"), "names no release of SGLang"
+    assert told in " ".join(plan("--gpu", "sm90", "--", run)["notes"])
+    assert told not in " ".join(plan(*TARGET, "--server", "0.5.23", "--", run)["notes"])
 
 
 def test_a_container_without_a_mount_for_its_caches_is_warned_of() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -55,12 +56,9 @@ def test_a_fix_with_an_option_that_doctor_lacks_names_verify(root: Path) -> None
     assert run_here(*fix[1:]).code == 0
 
 
-def test_a_server_that_tunes_nothing_uses_none(root: Path) -> None:
+def test_a_missing_cache_is_said_with_what_makes_it(root: Path) -> None:
     ran = run_here("doctor", *SERVER)
     assert ran.code == 0 and ran.out.startswith("nothing to use: the next start loads no file")
-
-
-def test_a_missing_cache_is_said_with_what_makes_it(root: Path) -> None:
     ran = run_here("doctor", "--format", "json", *SERVER, *TUNED)
     told = json.loads(ran.out)
     assert schema_faults("doctor", told) == [] and (ran.code, told["used"], told["ok"]) == (1, False, False)
@@ -68,8 +66,7 @@ def test_a_missing_cache_is_said_with_what_makes_it(root: Path) -> None:
     words = told["fix"].split()
     assert words[:4] == ["sgl-tune", "warm", "--server", "core"]
     assert run_here(*words[1:2], "--dry-run", *words[2:]).code == 0
-    line = run_here("doctor", *SERVER, *TUNED)
-    assert line.out == f"{told['verdict']}; fix: {told['fix']}\n"
+    assert run_here("doctor", *SERVER, *TUNED).out == f"{told['verdict']}; fix: {told['fix']}\n"
 
 
 def test_the_fix_names_the_file_that_was_named(root: Path) -> None:
@@ -79,3 +76,40 @@ def test_the_fix_names_the_file_that_was_named(root: Path) -> None:
     ran = run_here("verify", "--server", "core", "--gpu", "h200", "--cache-dir", root, "-f", "start.sh")
     fix = f"sgl-tune warm --server core --gpu h200 --cache-dir {root} -f start.sh"
     assert ran.code == 1 and " ".join(ran.err.split()).endswith(f"hint: {fix}")
+
+
+PULL = "sgl-tune pull oci://r/c; exec "
+POD = """spec: {containers: [{name: s, image: "lmsysorg/sglang:v0.5.23", command: [sh, -c, "%spython -m
+  sglang.launch_server --model-path Qwen3-30B-A3B --moe-runner-backend flashinfer_cutlass"],
+  volumeMounts: [{name: c, mountPath: /root/.cache}]}, %s], volumes: [{name: c, %s}]}"""
+CLAIM, EMPTY = "persistentVolumeClaim: {claimName: caches}", "emptyDir: {}"
+BESIDE = "{name: fills, volumeMounts: [{name: c, mountPath: /c}]}"
+
+
+@pytest.mark.parametrize(
+    ("pod", "where"),
+    [
+        (POD % ("", "", CLAIM), "on persistentVolumeClaim caches"),
+        (POD % ("", "", "hostPath: {path: /no/such}"), "on hostPath /no/such"),
+        (POD % ("", BESIDE, EMPTY), "on emptyDir c (mounted by fills, too)"),
+        (POD % (PULL, "", EMPTY), "on emptyDir c"),
+        (POD % ("", "", EMPTY), None),
+        (POD % ("export A=1; ", "", EMPTY), None),
+    ],
+)
+def test_a_volume_elsewhere_is_not_known_and_an_empty_one_is_bad(root: Path, pod: str, where: str) -> None:
+    (root / "pod.yaml").write_text(pod)
+    named = ("--server", "core", "-f", "pod.yaml")
+    told = [json.loads(run_here("verify", "--format", "json", "--gpu", "h200", *named).out)]
+    told += [json.loads(run_here("doctor", "--format", "json", *named).out)]
+    codes, verdicts = {file["verdict"] for file in told[0]["files"]}, [one["verdict"] for one in told]
+    assert [one["ok"] for one in told] == [False, False] and schema_faults("verify", told[0]) == []
+    if where is None:
+        assert codes == {"missing"} and verdicts[0].startswith("bad: cache-not-kept; ")
+        assert verdicts[1].startswith("not used: ") and "docs/init-container.md" in told[1]["fix"]
+    else:
+        assert codes == {"unknown"} and set(verdicts) == {
+            f"not known: the cache is {where}, which is not here"
+        }
+        words = shlex.split(told[1]["fix"].partition(": ")[2])
+        assert words[:2] == ["sgl-tune", "doctor"] and "sgl-tune warm" in run_here(*words[1:]).out
