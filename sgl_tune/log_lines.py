@@ -120,7 +120,7 @@ class _Parser:
             entry = _ENTRY.match(raw.rstrip("\r\n"))
             if entry is not None and "\r" not in entry[4]:
                 return self._entry(entry, "", None)
-        text, source, collected = _uncollected(_COLOURS.sub("", raw).rstrip("\r\n"))
+        text, source, collected = _uncollected(_COLOURS.sub("", raw).rstrip("\r\n").removeprefix("> "))
         if desktop := _DESKTOP.match(text):
             self._is_desktop |= desktop["known"] is not None
             text = text[20:] if self._is_desktop else text

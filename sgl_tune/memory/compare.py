@@ -43,7 +43,7 @@ def _logged_rows(predicted: MemoryReport, log: RankLog) -> Iterator[Row]:
         twin = predicted.phase(step.phase)
         if twin is not None and step.free_bytes is not None:
             yield Row(f"free after {step.phase}", predicted.free_after(twin), step.free_bytes)
-        if twin is not None and step.used_bytes is not None:
+        if twin is not None and step.used_bytes is not None and step.phase != "kv pool":
             used = twin.non_torch_bytes if step.phase == "communicator" else twin.persistent_bytes
             yield Row(f"taken by {step.phase}", used, step.used_bytes)
     sizes, requests = predicted.sizes, log.sizes.get("max_running_requests")

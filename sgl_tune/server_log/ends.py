@@ -75,16 +75,12 @@ def _kinds(rows: Iterable[dict[str, Any]], field: str) -> tuple[Kind, ...]:
 _TABLE = tomllib.loads(Path(__file__).with_name("ends.toml").read_text("utf-8"))
 KINDS, _BY_CALL = _kinds(_TABLE["kind"], "words"), _kinds(_TABLE["kind"], "frames")
 _SHOWN = tuple((re.compile("|".join(row["words"])), row["name"]) for row in _TABLE["phase"])
-EITHER_GRAPHS = "decode or draft graphs"
-# Printed by the server's own process or by a shell: the rank that logged last is not the one that died.
+EITHER_GRAPHS, NO_SERVER = "decode or draft graphs", "no server"
+# Printed by the server's own process, by C or by a shell: the rank that logged last is not the one that died.
 _OF_NO_RANK = frozenset(("killed", "crash", "port in use", "arguments", "ended", "NCCL", "compiler"))
-# Cheap to look for: a line without any of these shows no death.
-_HINTS = (
-    "rror", "xception", "xit code", "xitcode", "terminated with", "Killed", "atchdog", "in use.", "sigquit",
-    "SIGTERM", "No space", "Initialization failed", "NVIDIA", "CUDA", "ninja", "nvcc", "is not a local",
-    "does not appear", "gated repo", "model weights", "emory", "is dead", "Segmentation", "gloo/", "FAILED",
-    "due to signal",
-)  # fmt: skip
+_HINTS = tuple(_TABLE["hints"])
+_OF_PYTHON = re.compile(r"[A-Za-z_][\w.]{0,150}(?:Error|Exception)\b")
+_CLASS = re.compile(r"[a-z_]\w*\.[\w.]{0,120}(?<=\.)[A-Z]\w{1,60}(?:: |$)")  # in a traceback's last line
 _BEFORE_GRAPHS = ("communicator", "weights", "draft weights", "kv pool", "attention backend")
 _BLANKS = re.compile(r"\s{8,}")  # where a terminal or a page broke the line
 _TORCHS = re.compile(r"[KMG]iB|bytes|PyTorch|allocat|capacity|GPU|memory")  # words of its message
@@ -94,7 +90,7 @@ FRAME = re.compile(r'^ {0,8}(?:File )?"?([^"\s,]{1,400}\.py)"?, line (\d{1,7}), 
 
 def kind_of(text: str, is_entry: bool) -> Kind | None:
     """Return the death that a line shows. A log entry cannot be the last line of a traceback."""
-    if not any(hint in text for hint in _HINTS):
+    if not any(hint in text for hint in _HINTS) and not _CLASS.match(text):
         return None
     text = text[:2000]
     for kind in KINDS:
@@ -121,14 +117,15 @@ def death_of(
     elif kind.level == REFUSED and (found := kind.words.search(text)):
         text = text[found.start() : found.start() + 400]
     elif kind.level == EXCEPTION:
-        kind = next((by for by in _BY_CALL if by.words.search(calls)), kind)
+        kind = next((by for by in _BY_CALL if by.words.search(f"{calls} {text}")), kind)
         if re.fullmatch(r"\w+(?:Error|Exception):?\s*", text) and frames and frames[-1].code:
             text = f"{text.strip()}: {frames[-1].code}"  # an assertion without a message
-    if not line.is_entry and kind.name in _OF_NO_RANK:
-        rank = ""
-    is_open = phase == "setup" or (kind.level == MEMORY and phase in _BEFORE_GRAPHS)
+    is_raw = kind.level > REFUSED and not frames and not _OF_PYTHON.match(text)
+    rank = "" if not line.is_entry and (is_raw or kind.name in _OF_NO_RANK) else rank
+    is_open = phase in ("setup", "kv pool") or (kind.level == MEMORY and phase in _BEFORE_GRAPHS)
     shown = next((shown for words, shown in _SHOWN if is_open and words.search(f"{calls} {text}")), phase)
-    phase = shown if phase == "setup" or shown.endswith(" graphs") else phase
+    is_told = phase == "setup" or shown.endswith(" graphs") or (phase, shown) == ("kv pool", "weights")
+    phase = shown if is_told else phase
     text = _BLANKS.sub(" ", text).strip()[:1000]
     if kind.name == "arguments":
         near = (meant(word.partition("=")[0], flags) for word in text.split() if word.startswith("--"))

@@ -27,6 +27,8 @@ class Finding(NamedTuple):
     def line(self, times: int) -> str:
         if self.kind == "kv transfer":
             return f"{count(times, 'transfer')} of KV cache failed between prefill and decode: {self.text}"
+        if self.kind == "health check":
+            return f"{count(times, 'health check')} failed: {self.text}"
         file = f"no tuned file {self.file.rpartition('/')[2]}: " if self.file else ""
         return f"{file}{self.text}{_SPARED.get(self.kind, '')}"
 
@@ -40,6 +42,8 @@ def finding_of(text: str, before: str) -> Finding | None:
         return Finding(kind, _instead(text, found["older"]), found["path"])
     if "failed for request" in text and (found := _TRANSFER.search(text)):
         return Finding("kv transfer", re.sub(r"\(bootstrap_room=\d+\)", "", found["why"]))
+    if text.startswith("Health check failed. "):
+        return Finding("health check", "the scheduler or the detokenizer gave no answer in time")
     if " NCCL WARN " in text or before == "Last error:":
         return Finding("NCCL", f"NCCL: {text.rpartition(' NCCL WARN ')[2].strip()[:300]}")
     return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sgl_tune.errors import UsageError
-from sgl_tune.server_log.ends import FOLLOWS, MEMORY, REFUSED, Death
+from sgl_tune.server_log.ends import FOLLOWS, MEMORY, NO_SERVER, REFUSED, Death
 from sgl_tune.server_log.findings import Finding
 from sgl_tune.server_log.rank_log import RankLog
 from sgl_tune.server_log.reader import read_starts
@@ -98,10 +98,11 @@ def log_of(starts: Iterable[Start], count: int = 1, path: Path = Path("-")) -> S
 def _is_death(death: Death, start: Start) -> bool:
     """Whether the process ended. A failed request has a traceback too, and then the server goes on."""
     if not death.kind.at_start:
+        return death.kind.name != NO_SERVER
+    if start.spoke.get(death.source, 0) < death.line and not start.ready:
         return True
-    if start.spoke.get(death.source, 0) < death.line:
-        return True
-    return any(one.kind.level >= FOLLOWS and one.source == death.source for one in start.deaths)
+    same = [one.kind for one in start.deaths if one.source == death.source]
+    return any(kind.level >= FOLLOWS and kind.name != NO_SERVER for kind in same)
 
 
 def _with_rank(death: Death, deaths: Iterable[Death], ranks: Mapping[Key, RankLog]) -> Death:
@@ -123,7 +124,7 @@ def _led_by(death: Death | None, ranks: Mapping[Key, RankLog]) -> Key:
     if death is None:
         return min(ranks, key=lambda key: _least(ranks[key]), default=("", ""))
     key = death.source, death.rank
-    if key in ranks or death.kind.level in (MEMORY, REFUSED):
+    if death.rank or key in ranks or death.kind.level in (MEMORY, REFUSED):
         return key
     peers = [one for one in ranks if one[0] == death.source]
     return min(peers, key=lambda one: len(ranks[one].steps), default=key)

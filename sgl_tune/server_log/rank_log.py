@@ -88,6 +88,11 @@ class RankLog:
         """Read the memory that a line of this rank shows."""
         phase = _NAMES.get(phase, phase)
         self.see_free(_gib(_FREE, text))
+        if mark.fact in ("pool", "last pool") and (pool := _POOL.search(text)):
+            tokens, size = int(pool[1]), round((float(pool[2] or 0) + float(pool[3])) * GIB)
+            # The pools of a draft and of a sparse-attention indexer print their own lines.
+            before = (None, 0) if mark.fact == "last pool" else (self.kv_tokens, self.kv_bytes or 0)
+            self.kv_tokens, self.kv_bytes = before[0] or tokens, before[1] + size
         if mark.phase == "weights":
             self._load(phase, text, mark.edge)
         elif mark.edge is Edge.opens:
@@ -99,11 +104,6 @@ class RankLog:
             self._leave(phase, text)
         if mark.fact == "pool comes last":
             self.pool_comes_last = True
-        elif mark.fact in ("pool", "last pool") and (pool := _POOL.search(text)):
-            tokens, size = int(pool[1]), round((float(pool[2] or 0) + float(pool[3])) * GIB)
-            # The pools of a draft and of a sparse-attention indexer print their own lines.
-            before = (None, 0) if mark.fact == "last pool" else (self.kv_tokens, self.kv_bytes or 0)
-            self.kv_tokens, self.kv_bytes = before[0] or tokens, before[1] + size
 
     def see_bar(self, text: str) -> None:
         """Read a progress bar's line."""
@@ -121,9 +121,13 @@ class RankLog:
     def _leave(self, phase: str, text: str) -> None:
         found = _SECONDS.search(text)
         before = self.entered_bytes if self.phase == phase else None
-        step = Step(phase, _gib(_FREE, text), _gib(_USED, text), float(found[1]) if found else None, before)
-        if phase == "kv pool" and self.steps and self.steps[-1].phase == phase:
-            self.steps.pop()  # a second pool beside the first
+        used = _gib(_USED, text)
+        if phase == "kv pool":
+            if self.steps and self.steps[-1].phase == phase:
+                self.steps.pop()  # a second pool beside the first
+            others = sum(step.used_bytes or 0 for step in self.steps if step.phase == phase)
+            used = self.kv_bytes - others if self.kv_bytes else None
+        step = Step(phase, _gib(_FREE, text), used, float(found[1]) if found else None, before)
         self.steps.append(step)
         self._enter("after kv pool" if self.pool_comes_last and phase == "kv pool" else _next(phase))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ _SERVING = (*_BATCHES, "INFO: ")
 _OF_MEMORY = frozenset(("communicator", "weights", "kv pool", "tactics", "graphs", "scheduler", ""))
 _NODE = re.compile(r"\bnode_rank'?[=:] ?(\d{1,5})")
 _NODES = re.compile(r"\bnnodes'?[=:] ?(\d{1,6})\b")
+_ROWS = {head: [mark for mark in MARKS if mark.head == head] for head in {mark.head for mark in MARKS}}
 _ELAPSED = re.compile(r"(?:elapsed=|Time elapsed: )(\d{1,7}(?:\.\d{1,6})?)")
 
 
@@ -40,17 +41,8 @@ def read_starts(
     return reader
 
 
-def _rows(marks: Iterable[Mark]) -> dict[str, list[Mark]]:
-    rows: dict[str, list[Mark]] = {}
-    for mark in marks:
-        rows.setdefault(mark.head, []).append(mark)
-    return rows
-
-
 class Reader:
     """Collects starts. `ready`: the line that says ready, if it is not SGLang's."""
-
-    _rows = _rows(MARKS)
 
     def __init__(self, ready: re.Pattern[str] | None = None) -> None:
         self.starts: list[Start] = []
@@ -140,10 +132,10 @@ class Reader:
         self, start: Start, group: str, speaker: Speaker, line: LogLine, text: str, now: float | None
     ) -> Start:
         """Return the start that the line belongs to, which may be a new one."""
-        for mark in self._rows.get(text[:HEAD], ()):
-            if match := mark.pattern.match(text):
-                break
-        else:
+        forms = (text, text[5:].lstrip()) if text.startswith("INFO: ") else (text,)  # a tokenizer's worker
+        marks = ((mark, mark.pattern.match(form)) for form in forms for mark in _ROWS.get(form[:HEAD], ()))
+        mark, match = next((found for found in marks if found[1]), (ARGUMENTS, None))
+        if match is None:
             if "Capturing" in text and speaker in start.ranks:
                 start.ranks[speaker].see_bar(text)
             return start

@@ -69,8 +69,7 @@ def _show_phases(out: Output, rank: RankLog) -> None:
     steps = []
     for step in rank.steps:
         took = "-" if step.seconds is None else f"{step.seconds:.1f} s"
-        used = rank.kv_bytes if step.phase == "kv pool" else step.used_bytes
-        steps.append((step.phase, took, _amount(used), _amount(step.free_bytes)))
+        steps.append((step.phase, took, _amount(step.used_bytes), _amount(step.free_bytes)))
     _table(out, ("PHASE", "TOOK", "USED", "FREE AFTER"), steps, 1)
 
 

@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 from sgl_tune.log_lines import LogLine
 from sgl_tune.server_log.bars import Bars
-from sgl_tune.server_log.ends import Death
+from sgl_tune.server_log.ends import NO_SERVER, Death
 from sgl_tune.server_log.findings import Finding
 from sgl_tune.server_log.marks import ARGUMENTS, Edge, Mark
 from sgl_tune.server_log.rank_log import RankLog
 
 _HOUR = 3600.0
+_VLLM = ("EngineCore", "APIServer", "Worker_", "VllmWorker")  # what its processes print before a line
 BACK_SECONDS = 5.0  # how far the lines of several processes may be out of order
 MOST_PROCESSES = 1_024
 SEVERAL_CLOCKS = "lines of several clocks stand among each other: kubectl logs --prefix names their pods"
@@ -75,7 +76,9 @@ class Start:
 
     @property
     def shows_a_start(self) -> bool:
-        return bool(self.ranks or self.deaths or self.ready or self.server_args)
+        by_vllm = any(death.source.startswith(_VLLM) for death in self.deaths)
+        is_another = by_vllm or any(death.kind.name == NO_SERVER for death in self.deaths)
+        return bool(self.ranks or self.ready or self.server_args or (self.deaths and not is_another))
 
     @property
     def capturing(self) -> str:

@@ -45,7 +45,7 @@ class Outcome:
     def failed_in(self) -> str:
         """Return the phase of the death, or "" if the log shows none."""
         death, lead = self.log.death, self.log.lead
-        is_of_death = death and (self.log.oom or lead.phase == "setup")
+        is_of_death = death and (self.log.oom or lead.phase == "setup" or death.phase == "weights")
         phase = death.phase if death and is_of_death else lead.last_phase
         phase = "serving" if phase == "setup" and self.log.is_ready else phase
         return {"setup": "", "ready": "serving"}.get(phase, phase)

@@ -19,7 +19,7 @@ def read_start(
     """Return the report of the last start, or of the requested one."""
     reader = read_starts(path, ready, advance)
     timed = [start for start in reader.starts if start.events]
-    starts = timed or [start for start in reader.starts if start.deaths]
+    starts = timed or [start for start in reader.starts if start.deaths and start.shows_a_start]
     if not starts and any(start.shows_a_start for start in reader.starts):
         raise UsageError(
             f"{path} has lines of a start, and none with a time",

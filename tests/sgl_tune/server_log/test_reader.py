@@ -68,14 +68,20 @@ def test_a_draft_has_weights_and_graphs_of_its_own(tmp_path: Path) -> None:
     more = """\
 [2026-08-02 10:01:00] Load weight begin. avail mem=17.00 GB
 [2026-08-02 10:01:05] Load weight end. type=Draft, avail mem=15.00 GB, mem usage=2.00 GB.
+[2026-08-02 10:01:06] KV Cache is allocated. dtype: x, #tokens: 669939, K size: 0.50 GB, V size: 0.50 GB
+[2026-08-02 10:01:06] Memory pool end. avail mem=13.00 GB
 [2026-08-02 10:01:06] Capture draft decode CUDA graph end. elapsed=1.00 s, \
 mem usage=0.10 GB, avail mem=14.90 GB.
 """
-    phases = [step.phase for step in _read(tmp_path, RELEASE_0_5_17 + more).lead.steps]
-    assert phases[-2:] == ["draft weights", "draft graphs"]
+    steps = _read(tmp_path, RELEASE_0_5_17 + more).lead.steps
+    assert [step.phase for step in steps[-3:]] == ["draft weights", "kv pool", "draft graphs"]
+    assert (steps[2].used_bytes, steps[-2].used_bytes) == (round(61.34 * GIB), GIB)
 
 
-@pytest.mark.parametrize("content", [b"", b"hello\n", b"\x7fELF" + bytes(range(256)) * 40], ids=len)
+VLLM = b"(EngineCore pid=7) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0"
+
+
+@pytest.mark.parametrize("content", [b"", b"hello\n", b"\x7fELF" + bytes(range(256)) * 40, VLLM], ids=len)
 def test_what_is_no_start_is_said(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UsageError, match=r"server\.log shows no start"):
         _read(tmp_path, content)

@@ -18,9 +18,6 @@ CAPTURING = entry(6, "Capture target decode CUDA graph begin. backend=full, bs=[
 EXIT = "RuntimeError: Rank 1 scheduler died during initialization (exit code: {}). If exit code is -9 "
 WHY = "(SIGKILL), a common cause is the OS OOM killer. Run `dmesg -T | grep -i oom` to check.\n"
 CRASHED = "Subprocess scheduler_1 (pid=7) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
-CAPTURE_FAILED = "CUDA error: operation failed due to a previous error during capture"
-BOUND = "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000)\n"
-NO_MODEL = "OSError: Qwen/Nope is not a local folder and is not a valid model identifier listed on\n"
 
 
 def _told(folder: Path, log: str, *more: object) -> Ran:
@@ -66,18 +63,8 @@ def test_the_cheapest_change_comes_first_with_its_price(tmp_path: Path) -> None:
     ("log", "kind", "words"),
     [
         (traceback("ImportError: it", "", ("fla/__init__.py", "<module>")), "import", "at fla:7 in <module>"),
-        (traceback("ImportError: ops.so: undefined symbol: _ZN3c10"), "import", "built for each other"),
-        (traceback("ImportError: libcuda.so.1: cannot open shared object file"), "import", "--gpus all"),
-        (traceback("ImportError: libnuma.so.1: cannot open shared object file"), "import", "that library"),
-        (loaded() + traceback(f"AcceleratorError: {CAPTURE_FAILED}"), "capture", "--disable-cuda-graph"),
         (loaded() + EXIT.format(-9) + WHY, "killed", "SIGKILL"),
-        (loaded() + EXIT.format(-11) + "\n", "crash", "crashed"),
-        (loaded() + pooled() + BOUND, "port in use", "30000"),
-        (arguments() + "ValueError: Port is already in use. dist_init_port=1\n", "port in use", "--port"),
         ("launch_server.py: error: unrecognized arguments: --foo\n", "arguments", "--foo"),
-        (arguments() + NO_MODEL, "model files", "--model-path"),
-        (loaded() + traceback("AssertionError: head_dim"), "exception", "AssertionError: head_dim"),
-        (loaded() + SIGQUIT, "ended", "does not show why"),
         (loaded() + READY + entry(40, "SIGTERM received. signum=15 frame=None."), "stopped", "SIGTERM"),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 15 else "",
@@ -107,6 +94,9 @@ def test_the_rank_of_a_killed_process_is_only_named_where_the_log_shows_it(tmp_p
     assert " on TP" not in _told(tmp_path, ranks + "Killed\n").out.splitlines()[0]
 
 
+SHORTER = "AssertionError: 79.59 not less than or equal to 45.9\n"
+
+
 def test_a_server_that_goes_on_did_not_die_of_it(tmp_path: Path) -> None:
     """The autotuner and SGLang's runners catch failing allocations, and a single request may fail."""
     tuned = entry(7, "Running FlashInfer autotune with cache: /c") + oom() + "\n"
@@ -114,6 +104,11 @@ def test_a_server_that_goes_on_did_not_die_of_it(tmp_path: Path) -> None:
     failed = "Traceback (most recent call last):\nValueError: too long\nINFO:     127.0.0.1:1 - 400\n"
     found = _json(tmp_path, loaded() + pooled() + tuned + READY + failed)
     assert (found["verdict"], found["cause"]) == ("ready", None)
+    ready = READY.replace("The server", "INFO:     The server")  # as a tokenizer's worker prints it
+    test = f'Traceback\n  File "/lib/unittest/case.py", line 7, in fail\n{SHORTER}'
+    for last in (failed.partition("INFO")[0], test):
+        assert _json(tmp_path, loaded() + pooled() + ready + last)["verdict"] == "ready"
+    assert _json(tmp_path, loaded() + test)["verdict"] == "unfinished"
 
 
 def test_a_log_without_a_death_says_so(tmp_path: Path) -> None:
@@ -171,6 +166,7 @@ def test_the_pool_of_a_healthy_log_has_its_size_and_the_hint_comes_last(tmp_path
     out = _told(tmp_path, loaded("TP0") + pooled("TP0") + loaded("TP1") + pooled("TP1") + READY).out
     (pool,) = (line for line in out.splitlines() if line.startswith("kv pool"))
     assert pool.split() == ["kv", "pool", "-", "59.40", "GiB", "12.14", "GiB"]
+    assert "weights 0.5 s 1.34 GiB 75.90 GiB" in " ".join(out.split())
     assert out.splitlines()[-1] == "sgl-tune start-report shows where the seconds went"
 
 
@@ -209,11 +205,6 @@ def test_a_flag_that_sglang_refuses_gets_the_nearest_of_its_usage(tmp_path: Path
     assert found["failure"].endswith("--bogus (did you mean --chunked-prefill-size?)")
 
 
-def test_a_driver_that_is_too_old_is_told_from_no_gpu(tmp_path: Path) -> None:
-    old = "RuntimeError: The NVIDIA driver on your system is too old (found version 12040)."
-    assert _json(tmp_path, arguments() + traceback(old) + SIGQUIT)["cause"]["kind"] == "driver"
-
-
 def test_a_log_without_an_end_says_where_the_end_may_be_and_how_to_look_at_a_hang(tmp_path: Path) -> None:
     found = _json(tmp_path, arguments() + loaded())
     changes = [remedy["change"] for remedy in found["remedies"]]
@@ -244,20 +235,12 @@ SHOWN = (
     ("indexer.py, line 998, in _get_topk\n    f(\nInternalError: CUDA out of memory. Tried to allocate "
      "73.65 GiB. GPU 1 ... 50.40 GiB is free.", f"OUT OF MEMORY {SOMEWHERE} on GPU 1: 23.25 GiB short",
      "1. lower --chunked-prefill-size"),
-    (pooled("TP0") + pooled("TP1") + "FAILED: [code=139] a.o \n",
-     "DIED in attention backend: a compiler crashed", "CUDA_HOME"),
-    (pooled() + "FAILED: gemm.o \n", "DIED in attention backend: a kernel could not be", "first error"),
-    ("RuntimeError: Prefill out of memory. Try to lower your batch size.\n",
-     f"DIED {SOMEWHERE}: the KV cache had no room", "--max-running-requests"),
-    ("[rank4]:[E304 x] [Rank 4] Watchdog caught collective operation timeout: WorkNCCL()\n",
-     f"DIED {SOMEWHERE}: a collective operation of the ranks timed out; rank 4 waited", "--dist-timeout"),
     ("Load weight end. avail mem=12.25 GB, mem usage=125.65 GB.\nLoaded weights leave no GPU memory "
      "for the KV cache under --mem-fraction-static=0.88.", "REFUSED by SGLang in kv pool: even an empty KV "
      "cache would need 4.30 GiB more", "1. --mem-fraction-static 0.93"),
     (loaded() + loaded() + "INFO:     Uvicorn running on http://x\n", "UNFINISHED: the log shows no death "
      "and no line that says ready; it ends in warm-up request", "draft setup"),
     (entry(1, "Rank 3 scheduler is dead.") + "Exit code: -9\n", f"DIED {SOMEWHERE} on rank 3", "SIGKILL"),
-    (TWO.format("Watchdog timeout (self.x=3)"), f"DIED {SOMEWHERE}: a forward batch", "--watchdog-timeout"),
     (TWO.format("Init torch distributed begin."), "UNFINISHED: the log shows no death and no ready server; "
      "it ends in communicator", "all 2 ranks end in communicator"),
     ("ValueError: no\n", f"DIED {SOMEWHERE}: an exception", "look for an earlier part"),
