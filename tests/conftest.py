@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import chain, groupby, zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from tests.ghost.stock import Smallest, Stock
     from tests.runtime.ranks import Ranks
 
 collect_ignore = (
@@ -36,6 +40,20 @@ gc.set_threshold(100_000, 50, 1000)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# The ghost's libraries are built once for all modules and both workers, which inherit this.
+BUILT = "SGL_TUNE_TESTS_BUILT"
+if BUILT not in os.environ:
+    os.environ[BUILT] = tempfile.mkdtemp(prefix="sgl-tune-tests-")
+    atexit.register(shutil.rmtree, os.environ[BUILT], True)
+
+# They ask one stock SGLang, whose import takes longer than a start: one worker has them all.
+ASK_STOCK = {
+    "tests/frozen/test_asked.py",
+    "tests/ghost/test_moe_configs.py",
+    "tests/ghost/test_starts.py",
+    "tests/warm/recorded/test_on_ghost.py",
+}
+
 # A shell's background job ignores Ctrl-C, nohup's a hang-up: every command tested here would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -48,6 +66,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     warm = [tests for tests in files if tests[0].path.parent.name == "warm"]
     others = [tests for tests in files if tests[0].path.parent.name != "warm"]
     items[:] = chain.from_iterable(chain.from_iterable(zip_longest(others, warm, fillvalue=[])))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileOrServer(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "stock" if file in ASK_STOCK else file
+
+    return ByFileOrServer(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_sessionfinish() -> None:
@@ -64,3 +94,20 @@ def ranks() -> Iterator[Ranks]:
 
     with started(4) as ranks:
         yield ranks
+
+
+@pytest.fixture(scope="session")
+def smallest() -> Smallest:
+    """The smallest Python that has a stock SGLang."""
+    from tests.ghost.stock import smallest
+
+    return smallest()
+
+
+@pytest.fixture(scope="session")
+def stock(smallest: Smallest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stock]:
+    """That SGLang, imported once, for all tests that start it."""
+    from tests.ghost.stock import opened
+
+    with opened(smallest, tmp_path_factory.mktemp("stock")) as stock:
+        yield stock

@@ -58,7 +58,7 @@ def ask(questions: Sequence[Question], server: Server, work: Path) -> Iterator[A
         try:
             with started as process:
                 while group:
-                    yield _ask(group.pop(0), process)
+                    yield answered(group.pop(0), process)
         except ServerBroken as error:
             print(f"{server.sglang} on {gpu}: {error}", file=sys.stderr)
             why = Difference(
@@ -67,7 +67,7 @@ def ask(questions: Sequence[Question], server: Server, work: Path) -> Iterator[A
             yield from (Asked(one, None, Verdict("broken", differences=(why,))) for one in group)
 
 
-def _ask(question: Question, process: ServerProcess) -> Asked:
+def answered(question: Question, process: ServerProcess) -> Asked:
     request = Request(question.argv, 0, {"numbers": table().text()}, until="gates")
     record = process.run(request, seconds=120)
     return Asked(question, record, verdict(question, record))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +14,7 @@ from typing import Any
 from runtime.ghost.build import library
 from runtime.ghost.gpus import gpus
 
+BUILT = Path(os.environ["SGL_TUNE_TESTS_BUILT"]) / "sgl-tune"  # as XDG_CACHE_HOME has it
 NVIDIA = {  # a library, the version of its symbols, and functions in it
     "libcudart.so": (True, ("cudaMalloc", "cudaFree", "cudaFrobnicate")),
     "libnccl.so.2": (False, ("ncclAllReduce", "ncclUnheardOf")),
@@ -51,6 +50,20 @@ class Dim3(C.Structure): _fields_ = [("x", C.c_uint), ("y", C.c_uint), ("z", C.c
 def launch(on): return G.cudaLaunchKernel(None, Dim3(1, 1, 1), Dim3(1, 1, 1), None, C.c_size_t(0), on)
 def nodes(graph):
     count = C.c_size_t(); G.cudaGraphGetNodes(graph, None, R(count)); return count.value
+def entry(name, version=13000):
+    f, found = C.c_void_p(), C.c_int(9)
+    status = G.cuGetProcAddress_v2(name.encode(), R(f), version, C.c_uint64(0), R(found))
+    return status, f.value, found.value
+address = lambda name: C.cast(getattr(G, name), C.c_void_p).value
+def told(text): G.ghost_outside(text.encode())
+def used(): return stats()["used"] >> 20
+def counted():
+    out = (C.c_uint64 * 16)(); G.ghost_counted(out); return list(out)
+def graph(nodes, on=None):
+    on = on or stream(); G.cudaStreamBeginCapture(on, 0)
+    for _ in range(nodes): launch(on)
+    one, exec_ = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one))
+    return G.cudaGraphInstantiateWithFlags(R(exec_), one, C.c_ulonglong(0)), exec_
 def answer(*values): print(json.dumps(values))
 """
 
@@ -93,13 +106,6 @@ def make_environment(folder: Path, major: int = 13, extra: str = "") -> Path:
     return folder
 
 
-@cache
-def work() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="ghost-tests-"))
-    atexit.register(shutil.rmtree, folder, True)
-    return folder
-
-
 def environment(major: int = 13) -> Path:
     return _environment(major)
 
@@ -111,20 +117,19 @@ def built(major: int = 13) -> Path:
 
 @cache
 def _environment(major: int) -> Path:
-    return make_environment(work() / f"site-{major}", major)
+    return make_environment(Path(tempfile.mkdtemp(dir=BUILT.parent)) / f"site-{major}", major)
 
 
 @cache
 def _built(major: int) -> Path:
-    return library([environment(major)], work() / "cache")
+    return library([environment(major)], BUILT)
 
 
 def run(code: str, gpu: str = "h200", major: int = 13, **variables: str) -> Any:
     """Return what the program prints, run in a process of its own; of one value, that value itself."""
     settings = {**os.environ, "GHOST_FOLDER": str(built(major)), "GHOST_ROW": gpus()[gpu].row(), **variables}
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + code], env=settings, capture_output=True, text=True, timeout=120
-    )
+    command = [sys.executable, "-S", "-c", PRELUDE + code]
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     values = json.loads(done.stdout)
     return values[0] if len(values) == 1 else values

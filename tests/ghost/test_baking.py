@@ -14,21 +14,21 @@ from runtime.ghost.gpus import gpus
 from runtime.record.events import Event
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
-from tests.ghost.environments import SMALLEST, python_of
+from tests.ghost.c_running import BUILT
+from tests.ghost.stock import Smallest
 from tests.ghost.test_starts import CONFIG, FEW_GRAPHS
 
 Baked = tuple[Record, list[Event], Path]
 
 
 @pytest.fixture(scope="module")
-def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
+def asker(smallest: Smallest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
     """It has no CUDA toolkit, so that SGLang's own kernels cannot be made."""
-    python, root = python_of(SMALLEST), tmp_path_factory.mktemp("root")
-    packages = next(python.parent.parent.glob("lib/python3*/site-packages"))
+    root = tmp_path_factory.mktemp("root")
     stores = {"TRITON_CACHE_DIR": str(root / "triton"), "TORCHINDUCTOR_CACHE_DIR": str(root / "inductor")}
     baking = Baking(root, root / "no-toolkit", None, stores, {}, jobs=2)
-    cache = tmp_path_factory.mktemp("cache")
-    with Asker(Asked(python, (packages,), gpus()["h200"], cache, baking=baking)) as asker:
+    asked = Asked(smallest.python, (smallest.packages,), gpus()["h200"], BUILT, baking=baking)
+    with Asker(asked) as asker:
         yield asker
 
 

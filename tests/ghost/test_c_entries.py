@@ -2,77 +2,52 @@
 
 from __future__ import annotations
 
+from runtime.ghost.build import stub_source
+from runtime.ghost.symbols import Needed
 from tests.ghost.c_running import built, environment, run
-
-LOOK = """
-def entry(name, version=13000):
-    f, found = C.c_void_p(), C.c_int(9)
-    status = G.cuGetProcAddress_v2(name.encode(), R(f), version, C.c_uint64(0), R(found))
-    return status, f.value, found.value
-address = lambda name: C.cast(getattr(G, name), C.c_void_p).value
-"""
 
 
 def test_a_versioned_name_gives_the_function_that_this_version_means() -> None:
-    code = (
-        LOOK
-        + """
+    assert run("""
 wanted = ("cuMemAlloc", "_v2"), ("cuInit", ""), ("cuStreamGetCaptureInfo", "_v3")
 answer([entry(name)[1] == address(name + suffix) for name, suffix in wanted],
        entry("cuStreamGetCaptureInfo", 11030)[1] == address("cuStreamGetCaptureInfo_v2"), heard)
-"""
-    )
-    assert run(code) == [[True, True, True], True, []]
+""") == [[True, True, True], True, []]
 
 
 def test_a_function_that_is_not_written_is_found_and_says_its_name_when_it_is_called() -> None:
-    code = (
-        LOOK
-        + """
+    assert run("""
 status, f, found = entry("cuUnheardOf"); before = list(heard)
 call = C.CFUNCTYPE(C.c_int)(f); call(); call()
 answer(status, found, before, heard, entry("cuUnheardOf")[1] == f, entry("cuOther")[1] == f)
-"""
-    )
-    assert run(code) == [0, 0, [], [[1, "cuUnheardOf", 0]], True, False]
+""") == [0, 0, [], [[1, "cuUnheardOf", 0]], True, False]
 
 
 def test_what_is_newer_than_the_driver_is_not_there_as_on_that_driver() -> None:
-    code = LOOK + 'answer(entry("cuFromTheFuture", 99000), entry("notOfCuda")[:2], heard)'
+    code = 'answer(entry("cuFromTheFuture", 99000), entry("notOfCuda")[:2], heard)'
     assert run(code) == [[500, None, 1], [500, None], [[5, "notOfCuda", 0]]]
 
 
 def test_a_library_whose_own_runtime_starts_is_named_once() -> None:
-    code = (
-        LOOK
-        + """
+    assert run("""
 table = C.c_void_p(1); ask = lambda byte: G.cuGetExportTable(R(table), bytes([byte] * 16))
 answer(ask(1), ask(2), table.value, [(kind, name.split(" of ")[0]) for kind, name, _ in heard])
-"""
-    )
-    assert run(code) == [801, 801, None, [[5, "CUDA runtime"]]]
+""") == [801, 801, None, [[5, "CUDA runtime"]]]
 
 
 def test_a_stub_speaks_once_for_each_listener() -> None:
-    code = """
+    assert run("""
 L = C.CDLL(os.environ["GHOST_FOLDER"] + "/libcudart.so.13")
 a = L.cudaFrobnicate(); L.cudaFrobnicate(); first = list(heard)
 G.ghost_listen(say); L.cudaFrobnicate(); answer(a, first, len(heard))
-"""
-    assert run(code) == [0, [[1, "cudaFrobnicate", 0]], 2]
+""") == [0, [[1, "cudaFrobnicate", 0]], 2]
 
 
 def test_a_stub_of_nvml_is_not_supported() -> None:
     code = 'L = C.CDLL(os.environ["GHOST_FOLDER"] + "/libnvidia-ml.so.1"); answer(L.nvmlInit_v2())'
     assert run(code) == 0
-    assert "return 3;" in _stubs()
-
-
-def _stubs() -> str:
-    from runtime.ghost.build import stub_source
-    from runtime.ghost.symbols import Needed
-
-    return stub_source(Needed("libnvidia-ml.so.1", (("nvmlDeviceGetFanSpeed", None),)), frozenset())
+    needed = Needed("libnvidia-ml.so.1", (("nvmlDeviceGetFanSpeed", None),))
+    assert "return 3;" in stub_source(needed, frozenset())
 
 
 def test_the_library_of_a_name_leads_to_the_ghosts_functions() -> None:
@@ -115,7 +90,7 @@ answer(same, len(name.value), list(memory), G.nvmlDeviceGetHandleByIndex_v2(2, R
 def test_a_kernels_architecture_is_read_from_its_fat_binary() -> None:
     """The fat binary has code for sm_80 and sm_90 and PTX for 100. On an H200 the driver would run the sm_90
     code. It has no machine code, so its registers are a guess."""
-    code = """
+    assert run("""
 import struct
 def part(kind, arch):
     return struct.pack("<HHIQIIHHI", kind, 0, 64, 32, 0, 0, 0, 0, arch).ljust(64, b"\\0") + bytes(32)
@@ -126,8 +101,7 @@ getattr(G, "__cudaRegisterFatBinary").restype = C.c_void_p
 module = C.c_void_p(getattr(G, "__cudaRegisterFatBinary")(wrapper))
 getattr(G, "__cudaRegisterFunction")(module, C.c_void_p(0x1000), None, b"kernel")
 out = (C.c_int * 40)(); G.cudaFuncGetAttributes(out, C.c_void_p(0x1000)); answer(out[8], out[9], heard)
-"""
-    assert run(code) == [90, 90, [[3, "attributes of kernel", 0]]]
+""") == [90, 90, [[3, "attributes of kernel", 0]]]
 
 
 def test_the_ghost_stands_before_nvidias_libraries_that_torch_would_load() -> None:
@@ -142,36 +116,32 @@ torch = C.CDLL(os.environ["TORCH"]); answer(torch.probe(), heard)
 
 
 def test_a_version_is_the_one_that_torch_pins_and_a_guess_where_it_pins_none() -> None:
-    code = """
+    assert run("""
 v, part, parts = C.c_int(), C.c_int(), []
 for which in range(3): G.cudnnGetProperty(which, R(part)); parts.append(part.value)
 pinned = list(heard); G.cublasGetVersion_v2(None, R(v))
 answer(v.value, G.cudnnGetVersion(), parts, pinned, heard)
-"""
-    assert run(code) == [130000, 91900, [9, 19, 0], [], [[3, "version of cuBLAS", 0]]]
+""") == [130000, 91900, [9, 19, 0], [], [[3, "version of cuBLAS", 0]]]
 
 
 def test_a_guess_about_a_kernel_names_the_kernel() -> None:
-    code = """
+    assert run("""
 getattr(G, "__cudaRegisterFunction")(C.byref(C.c_int(90)), C.c_void_p(0x2000), None, b"scan_kernel")
 n = C.c_int(); G.cudaOccupancyMaxActiveBlocksPerMultiprocessor(R(n), C.c_void_p(0x2000), 256, C.c_size_t(0))
 answer(n.value, heard)
-"""
-    assert run(code) == [4, [[3, "occupancy of scan_kernel", 0]]]
+""") == [4, [[3, "occupancy of scan_kernel", 0]]]
 
 
 def test_multicast_is_not_supported_and_said_to_be_a_guess() -> None:
-    code = """
+    assert run("""
 size, value = C.c_size_t(7), C.c_int(7); G.cudaDeviceGetAttribute(R(value), 132, 0)
 answer(G.cuMulticastGetGranularity(R(size), None, 1), value.value, [(kind, name) for kind, name, _ in heard])
-"""
-    assert run(code) == [801, 0, [[3, "NVLink multicast"]]]
+""") == [801, 0, [[3, "NVLink multicast"]]]
 
 
 def test_confidential_computing_is_off_and_the_drivers_log_is_taken() -> None:
-    code = """
+    assert run("""
 out = (C.c_uint * 5)(9, 9, 9, 9, 9); log = C.c_void_p()
 status = G.cuLogsRegisterCallback(None, None, R(log))
 answer(G.nvmlSystemGetConfComputeSettings(out), list(out), status, heard)
-"""
-    assert run(code) == [0, [9, 0, 0, 0, 0], 0, []]
+""") == [0, [9, 0, 0, 0, 0], 0, []]

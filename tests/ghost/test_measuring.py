@@ -6,24 +6,20 @@ import json
 from pathlib import Path
 
 from benchmarks.real_starts.measuring import measure
-from runtime.ghost.build import library
-from runtime.ghost.gpus import gpus
-from runtime.sglang.server_process import Ghost
-from tests.ghost.environments import SMALLEST, python_of
+from tests.ghost.stock import Smallest
 from tests.ghost.test_starts import CONFIG, NO_GRAPHS, WEIGHTS
 
 UNTIL_FORWARD = ["communicator", "weights", "kv pool"]  # kernels that compute nothing are no matter so far
 
 
-def test_a_measured_start_takes_its_weights_and_nothing_of_the_ghosts_half(tmp_path: Path) -> None:
+def test_a_measured_start_takes_its_weights_and_nothing_of_the_ghosts_half(
+    smallest: Smallest, tmp_path: Path
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    python = python_of(SMALLEST)
-    packages = next(python.parent.parent.glob("lib/python3*/site-packages"))
-    row = gpus()["h200"]
-    ghost = Ghost(library([packages], tmp_path / "cache"), row.name, row.row(), halves={})
+    ghost = smallest.ghost().environment()
     argv = ["--model-path", str(tmp_path), "--attention-backend", "triton", "--sampling-backend", "pytorch"]
     argv += ["--mem-fraction-static", "0.5", *NO_GRAPHS]
-    [record] = measure(python, argv, range(1), tmp_path / "work", "h200", 240, ghost.environment())
+    [record] = measure(smallest.python, argv, range(1), tmp_path / "work", "h200", 240, ghost)
     assert record.ending.how in ("ready", "died"), record.ending
     assert [phase.name for phase in record.phases][: len(UNTIL_FORWARD)] == UNTIL_FORWARD
     weights = record.phase("weights")

@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runtime.ghost.gpus import gpus
-from runtime.ghost.outside import table
 from runtime.record.record import Record
-from runtime.sglang.asking import Asked, Asker
-from runtime.sglang.server_process import ghost_for
 from runtime.sglang.tactics import Tactics
 from sgl_tune.config_files.contents import contents
 from sgl_tune.config_files.provenance import Bucket
 from sgl_tune.config_files.root import For, Tuned, own_files, write_root
 from sgl_tune.config_tuning.plan import config_plan, notes
-from tests.ghost.environments import SMALLEST, python_of
+from tests.ghost.stock import GPU, Smallest, Stock
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = {
@@ -41,20 +37,10 @@ MODEL = {
     "hidden_act": "silu",
     "torch_dtype": "bfloat16",
 }
-NAME = "E=4,N=128,device_name=NVIDIA_H200"
+NAME = f"E=4,N=128,device_name={GPU.name.replace(' ', '_')}"
 GRAPHS = ("--cuda-graph-max-bs-decode", "2", "--cuda-graph-backend-prefill", "disabled")
 FLAGS = ("--attention-backend", "triton", "--sampling-backend", "pytorch", *GRAPHS)
 ENTRY = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
-
-
-@pytest.fixture(scope="module")
-def python() -> Path:
-    return python_of(SMALLEST)
-
-
-@pytest.fixture(scope="module")
-def packages(python: Path) -> Path:
-    return next(python.parent.parent.glob("lib/python3*/site-packages"))
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +49,19 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ask(python: Path, packages: Path, work: Path) -> Iterator[Callable[[Tactics | None], Record]]:
+def ask(stock: Stock, work: Path) -> Callable[..., Record]:
     (work / "config.json").write_text(json.dumps(MODEL))
-    with Asker(Asked(python, (packages,), gpus()["h200"], work)) as asker:
-        outside = {"numbers": table().text()}
-        argv = ["--model-path", str(work), "--mem-fraction-static", "0.5", *FLAGS]
-        yield lambda tactics: asker.ask(argv, outside=outside, seconds=600, tactics=tactics)
+    argv = ["--model-path", str(work), "--mem-fraction-static", "0.5", *FLAGS]
+    return lambda **more: stock.ask(argv, **more)
 
 
 @pytest.fixture(scope="module")
-def record(ask: Callable[[Tactics | None], Record]) -> Record:
-    return ask(None)
+def record(ask: Callable[..., Record]) -> Record:
+    return ask()
 
 
 @pytest.fixture(scope="module")
-def said(record: Record, python: Path, packages: Path, work: Path) -> dict[str, Any]:
+def said(record: Record, smallest: Smallest, work: Path) -> dict[str, Any]:
     """What the server's Python says of a layer compiled, and of files loaded, on a GPU that is not there. The
     ghost's libraries replace CUDA's; its hooks are left out."""
     for place, raw in enumerate(FILES.values()):
@@ -87,10 +71,9 @@ def said(record: Record, python: Path, packages: Path, work: Path) -> dict[str, 
     job = {"call": record.to_json(), "arguments": config_plan([record], work).arguments}
     (work / "job.json").write_text(json.dumps(job))
     variables = {"PATH": os.environ["PATH"], "HOME": str(work), "PYTHONPATH": str(ROOT)}
-    ghost = ghost_for([packages], work, gpus()["h200"]).environment()
     done = subprocess.run(
-        [str(python), "-c", _IN_THE_SERVER, str(work), str(len(FILES))],
-        env={**variables, **ghost, "TRITON_CACHE_DIR": str(work / "triton")},
+        [str(smallest.python), "-c", _IN_THE_SERVER, str(work), str(len(FILES)), GPU.name],
+        env={**variables, **smallest.ghost().environment(), "TRITON_CACHE_DIR": str(work / "triton")},
         capture_output=True,
         text=True,
         timeout=600,
@@ -99,13 +82,13 @@ def said(record: Record, python: Path, packages: Path, work: Path) -> dict[str, 
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_a_start_shows_the_files_it_looked_for_and_did_not_find(record: Record, packages: Path) -> None:
+def test_a_start_shows_the_files_it_looked_for_and_did_not_find(record: Record, smallest: Smallest) -> None:
     assert record.ending.how == "ready", record.ending
     assert [Path(one.asked).name for one in record.configs] == [f"{NAME}.json", f"{NAME}_down.json"]
     assert {one.triton for one in record.configs} == {"3.6.0"} and not any(
         one.found for one in record.configs
     )
-    assert Path(record.configs[0].asked).is_relative_to(packages)
+    assert Path(record.configs[0].asked).is_relative_to(smallest.packages)
     (layer,) = record.layers
     assert layer.files == tuple(one.asked for one in record.configs) and not layer.unreplayable
     assert layer.named["w1"]["tensor"]["shape"] == [4, 256, 256]
@@ -142,7 +125,7 @@ def test_a_file_is_judged_as_sglangs_own_loader_would(said: dict[str, Any]) -> N
 _IN_THE_SERVER = """
 import json, os, sys
 from runtime.moe_configs.inside import pretending
-pretending.be_a("NVIDIA H200", 9, 0)
+pretending.be_a(sys.argv[3], 9, 0)
 import runtime.moe_configs.compiling as compiling
 from runtime.moe_configs.candidates import Choice, Layer, Tile
 from runtime.moe_configs.inside.places import places
@@ -171,22 +154,23 @@ print(json.dumps({"compiled": {"tried": done.tried, "failed": done.failed}, "loa
 
 
 def test_a_root_holds_every_file_of_the_package_and_a_start_takes_ours(
-    ask: Callable[[Tactics | None], Record], record: Record, packages: Path, work: Path
+    ask: Callable[..., Record], record: Record, smallest: Smallest, work: Path
 ) -> None:
     assert len(config_plan([record], work).untuned) == 1
-    source, root = packages / "sglang/srt/layers/moe/moe_runner/triton_utils/configs", work / "moe_configs"
+    source = smallest.packages / "sglang/srt/layers/moe/moe_runner/triton_utils/configs"
+    root = work / "moe_configs"
     ours = [
         Tuned(f"{NAME}{down}.json", {8: ENTRY}, {8: Bucket(2.0, 1.0, 2.0, True)}, {})
         for down in ("", "_down")
     ]
-    written = write_root(root, source, ours, For("NVIDIA H200", "3.6.0", "0.5.17"))
+    written = write_root(root, source, ours, For(GPU.name, "3.6.0", "0.5.17"))
     plan = config_plan([record], work)
     assert [(one.state, bool(one.tuned)) for one in plan.files] == [("not there", True)] * 2
     assert plan.untuned == () and config_plan([record], work, again=True).untuned
     files = [file.relative_to(source) for file in own_files(source)]
     assert len(files) > 300
     assert all((root / "configs" / name).read_bytes() == (source / name).read_bytes() for name in files)
-    there = ask(Tactics({}, tiles=root))
+    there = ask(tactics=Tactics({}, tiles=root))
     assert [one.found for one in there.configs] == [str(path) for path in written]
     assert {one.name for one in there.kernels} == {one.name for one in record.kernels}
     assert {one.digest for one in there.kernels} != {one.digest for one in record.kernels}

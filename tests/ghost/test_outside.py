@@ -7,20 +7,8 @@ import pytest
 from runtime.ghost.outside import TABLE, Number, Outside, table
 from tests.ghost.c_running import run
 from tests.ghost.real_starts import real_starts
-from tests.ghost.small_library import needs_cc
 
 MIB = 1 << 20
-CHARGED = """
-def told(text): G.ghost_outside(text.encode())
-def used(): return stats()["used"] >> 20
-def counted():
-    out = (C.c_uint64 * 16)(); G.ghost_counted(out); return list(out)
-def graph(nodes, on=None):
-    on = on or stream(); G.cudaStreamBeginCapture(on, 0)
-    for _ in range(nodes): launch(on)
-    one, exec_ = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one))
-    return G.cudaGraphInstantiateWithFlags(R(exec_), one, C.c_ulonglong(0)), exec_
-"""
 
 
 def test_the_table_has_at_most_sixty_numbers_and_no_models_name() -> None:
@@ -53,123 +41,112 @@ def test_other_bytes_keep_the_rest_of_a_table() -> None:
     assert changed.numbers["graph"] == table().numbers["graph"]
 
 
-@needs_cc
 def test_nothing_appears_before_a_table_is_told() -> None:
-    assert run(CHARGED + "device(1); answer(used(), graph(3)[0], used(), counted())") == [
-        2,
-        0,
-        2,
-        [0, 0, 1, 3, *[0] * 12],
-    ]
+    found = run("device(1); answer(used(), graph(3)[0], used(), counted())")
+    assert found == [2, 0, 2, [0, 0, 1, 3, *[0] * 12]]
 
 
-@needs_cc
 def test_a_context_that_is_there_already_is_charged_at_once_and_only_once() -> None:
     code = "device(1); told('context=10485760'); a = used(); device(1); answer(a, used())"
-    assert run(CHARGED + code) == [12, 14]
+    assert run(code) == [12, 14]
 
 
-@needs_cc
 def test_libraries_and_the_handle_of_cublas_are_charged_once() -> None:
-    code = """
+    assert run("""
 told('libraries=4194304;cublas=6291456')
 def handle(): return G.cublasCreate_v2(R(C.c_void_p()))
 G.ghost_appears(0, b"libraries", 0); a = used(); G.ghost_appears(0, b"libraries", 0)
-answer(a, used(), handle(), handle(), used())"""
-    assert run(CHARGED + code) == [4, 4, 0, 0, 10]
+answer(a, used(), handle(), handle(), used())""") == [4, 4, 0, 0, 10]
 
 
-@needs_cc
 def test_code_takes_a_granule_when_the_room_is_full() -> None:
-    code = """
+    assert run("""
 told(f'room={3 << 20};kernel={1 << 20}')
 seen = []
 for _ in range(6): G.ghost_appears(0, b"kernel", 0); seen.append(used())
-answer(seen)"""
-    assert run(CHARGED + code) == [0, 0, 2, 2, 4, 4]
+answer(seen)""") == [0, 0, 2, 2, 4, 4]
 
 
-@needs_cc
 def test_a_graph_holds_memory_until_it_is_destroyed() -> None:
-    code = """
+    assert run("""
 told('graph=1048576;node=2097152')
 before = used(); status, made = graph(2); there = used(); G.cudaGraphExecDestroy(made)
-answer(status, there - before, used() - before)"""
-    assert run(CHARGED + code) == [0, 5, 0]
+answer(status, there - before, used() - before)""") == [0, 5, 0]
 
 
-@needs_cc
 def test_a_further_stream_in_a_graph_counts_as_a_graph() -> None:
-    code = """
+    assert (
+        run("""
 told('graph=1048576')
 main, side, event_ = stream(), stream(), event()
 G.cudaStreamBeginCapture(main, 0); G.cudaEventRecord(event_, main); G.cudaStreamWaitEvent(side, event_, 0)
 launch(side); one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(main, R(one)); before = used()
-G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(used() - before)"""
-    assert run(CHARGED + code) == 2
+G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(used() - before)""")
+        == 2
+    )
 
 
-@needs_cc
 def test_a_launch_that_came_from_python_is_a_node_of_the_graph_being_captured() -> None:
-    code = """
+    assert run("""
 told('node=1048576')
 on = stream(); G.ghost_launched(); G.cudaStreamBeginCapture(on, 0); G.ghost_launched(); G.ghost_launched()
 one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one)); before = used()
-G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(nodes(one), used() - before)"""
-    assert run(CHARGED + code) == [2, 2]
+G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(nodes(one), used() - before)""") == [
+        2,
+        2,
+    ]
 
 
-@needs_cc
 def test_what_does_not_fit_is_out_of_memory_and_charges_nothing() -> None:
-    code = """
+    assert (
+        run("""
 told('graph=1099511627776;cublas=1099511627776;2=1099511627776')
-answer(graph(1)[0], G.cublasCreate_v2(R(C.c_void_p())), G.ghost_appears(0, b"communicator", 2), used())"""
-    assert run(CHARGED + code) == [2, 3, 2, 0]
+answer(graph(1)[0], G.cublasCreate_v2(R(C.c_void_p())), G.ghost_appears(0, b"communicator", 2), used())""")
+        == [2, 3, 2, 0]
+    )
 
 
-@needs_cc
 def test_the_first_communicator_brings_the_libraries_and_room_for_code() -> None:
-    code = """
+    assert run("""
 told(f'first=1048576;2=2097152;4=4194304;libraries=8388608;room=1048576;kernel={8 << 20}')
 a = C.c_void_p(); G.ncclCommInitRank(R(a), 2, (C.c_char * 128)(), 0); one = used()
 b = C.c_void_p(); G.ghost_appears(0, b"communicator", 4); G.ghost_appears(0, b"libraries", 0); two = used()
-G.ghost_appears(0, b"kernel", 0); answer(one, two, used())"""
-    assert run(CHARGED + code) == [11, 15, 15]
+G.ghost_appears(0, b"kernel", 0); answer(one, two, used())""") == [11, 15, 15]
 
 
-@needs_cc
 def test_messages_of_nccl_in_a_graph_are_counted() -> None:
-    code = """
+    assert (
+        run("""
 told('message=1048576;message_graph=2097152')
 on = stream(); G.cudaStreamBeginCapture(on, 0)
 for _ in range(3): G.ncclAllReduce(None, None, C.c_size_t(1), 0, 0, None, on)
 one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one)); before = used()
-G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(used() - before)"""
-    assert run(CHARGED + code) == 5
+G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(used() - before)""")
+        == 5
+    )
 
 
-@needs_cc
 def test_a_message_that_came_from_python_is_one_of_the_graph_being_captured() -> None:
-    code = """
+    assert run("""
 told('message=1048576;message_graph=2097152;node=4194304')
 on = stream(); G.ghost_appears(0, b"message", 0)
 G.cudaStreamBeginCapture(on, 0); G.ghost_appears(0, b"message", 0)
 one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one)); before = used()
-G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(nodes(one), used() - before)"""
-    assert run(CHARGED + code) == [1, 7]
+G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(nodes(one), used() - before)""") == [
+        1,
+        7,
+    ]
 
 
-@needs_cc
 def test_a_half_takes_its_memory_when_a_kernel_without_code_runs() -> None:
-    code = """
+    assert run("""
 told(f'module=4194304;room={1 << 40}')
 wrapper = (C.c_uint64 * 3)(); module = G.__cudaRegisterFatBinary; module.restype = C.c_void_p
 handle = C.c_void_p(module(wrapper)); f = C.c_void_p(0x1000)
 G.__cudaRegisterFunction(handle, f, b"f", b"f")
 def run_it(): return G.cudaLaunchKernel(f, Dim3(1, 1, 1), Dim3(1, 1, 1), None, C.c_size_t(0), None)
 G.ghost_appears(0, b"module", 1); loaded = used(); run_it(); ran = used(); run_it()
-G.ghost_appears(0, b"module", 0); answer(loaded, ran, used(), counted()[7])"""
-    assert run(CHARGED + code) == [0, 4, 8, 2]
+G.ghost_appears(0, b"module", 0); answer(loaded, ran, used(), counted()[7])""") == [0, 4, 8, 2]
 
 
 def test_the_error_bar_grows_with_what_a_start_brought() -> None:
@@ -202,22 +179,22 @@ def test_one_of_more_than_two_ranks_holds_more_than_rank_0(ranks: int) -> None:
     assert more == of_groups + peers.bytes + peers.doubt > of_groups
 
 
-@needs_cc
 def test_memory_of_a_peer_is_mapped_and_takes_none_here() -> None:
-    code = """
+    assert (
+        run("""
 told(''); handle, at, out = C.c_void_p(), C.c_uint64(), (C.c_int * 8)(); before = used()
 imported = G.cuMemImportFromShareableHandle(R(handle), None, 1)
 asked = G.cuMemGetAllocationPropertiesFromHandle(out, handle)
 G.cuMemAddressReserve(R(at), C.c_size_t(4 << 20), C.c_size_t(0), C.c_uint64(0), C.c_ulonglong(0))
 size = C.c_size_t(4 << 20); mapped = G.cuMemMap(at, size, C.c_size_t(0), handle, C.c_ulonglong(0))
 nobody = G.cuMemMap(at, size, C.c_size_t(0), None, C.c_ulonglong(0)); unmapped = G.cuMemUnmap(at, size)
-answer(imported, asked, list(out)[:4], mapped, nobody, unmapped, G.cuMemRelease(handle), used() - before)"""
-    assert run(CHARGED + code) == [0, 0, [1, 1, 1, 0], 0, 1, 0, 0, 0]
+answer(imported, asked, list(out)[:4], mapped, nobody, unmapped, G.cuMemRelease(handle), used() - before)""")
+        == [0, 0, [1, 1, 1, 0], 0, 1, 0, 0, 0]
+    )
 
 
-@needs_cc
 def test_a_handle_that_is_retained_keeps_its_memory() -> None:
-    code = """
+    assert run("""
 told(''); handle, again, other, at = C.c_void_p(), C.c_void_p(), C.c_void_p(), C.c_uint64()
 size = C.c_size_t(4 << 20); zero = C.c_size_t(0); G.cuMemCreate(R(handle), size, None, C.c_ulonglong(0))
 G.cuMemAddressReserve(R(at), size, zero, C.c_uint64(0), C.c_ulonglong(0))
@@ -225,5 +202,4 @@ G.cuMemMap(at, size, zero, handle, C.c_ulonglong(0)); there = C.c_void_p(at.valu
 same = G.cuMemRetainAllocationHandle(R(again), there) == 0 and again.value == handle.value
 G.cuMemRelease(handle); G.cuMemUnmap(at, size); kept = used(); G.cuMemRelease(again); gone = used()
 plain = device(1); status = G.cuMemRetainAllocationHandle(R(other), plain)
-answer(same, kept, gone, status, G.cuMemRelease(other), used())"""
-    assert run(CHARGED + code) == [True, 4, 0, 0, 0, 2]
+answer(same, kept, gone, status, G.cuMemRelease(other), used())""") == [True, 4, 0, 0, 0, 2]

@@ -6,19 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runtime.ghost.gpus import gpus
-from runtime.ghost.outside import Outside, table
+from runtime.ghost.outside import table
 from runtime.record.events import Event
 from runtime.record.record import Record
-from runtime.sglang.asking import Asked, Asker
-from tests.ghost.environments import SMALLEST, python_of
+from tests.ghost.c_running import BUILT
+from tests.ghost.stock import GPU, Smallest, Stock
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -42,15 +40,7 @@ WEIGHTS = 2 * (2 * (ATTENTION + 3 * 1024 * 2816 + 2 * 1024) + 2 * 32000 * 1024 +
 KV_OF_A_TOKEN = 2 * 2 * 2 * 4 * 64
 NO_GRAPHS = ("--disable-cuda-graph",)
 FEW_GRAPHS = ("--cuda-graph-max-bs-decode", "4", "--cuda-graph-backend-prefill", "disabled")
-
-
-@pytest.fixture(scope="module")
-def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
-    python = python_of(SMALLEST)
-    packages = next(python.parent.parent.glob("lib/python3*/site-packages"))
-    cache = tmp_path_factory.mktemp("cache")
-    with Asker(Asked(python, (packages,), gpus()["h200"], cache)) as asker:
-        yield asker
+SETTLED = (*FEW_GRAPHS, "--mem-fraction-static", "0.5", "--max-running-requests", "7")
 
 
 @pytest.fixture(scope="module")
@@ -60,58 +50,61 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ask(asker: Asker, model: Path, *flags: str, numbers: Outside | None = None, **more: Any) -> Record:
+def ask(stock: Stock, model: Path, *flags: str, **more: Any) -> Record:
     argv = ["--model-path", str(model), "--attention-backend", "triton", "--sampling-backend", "pytorch"]
-    outside = {"numbers": (numbers or table()).text()}
-    return asker.ask([*argv, *flags], outside=outside, seconds=300, **more)
+    return stock.ask([*argv, *flags], **more)
 
 
-def test_a_start_becomes_ready_and_each_byte_of_its_weights_is_counted(asker: Asker, model: Path) -> None:
-    record = ask(asker, model, *FEW_GRAPHS, "--mem-fraction-static", "0.5")
-    assert record.ending.how == "ready", record.ending
-    weights, pool = record.phase("weights"), record.phase("kv pool")
-    assert weights is not None and pool is not None and record.sizes is not None
+@pytest.fixture(scope="module")
+def ready(stock: Stock, model: Path) -> Record:
+    return ask(stock, model, *SETTLED)
+
+
+def test_a_start_becomes_ready_and_each_byte_of_its_weights_is_counted(ready: Record) -> None:
+    assert ready.ending.how == "ready", ready.ending
+    weights, pool = ready.phase("weights"), ready.phase("kv pool")
+    assert weights is not None and pool is not None and ready.sizes is not None
     rotations = 4 << 20  # the table of a position's sines, and what the allocator rounds up
     assert 0 <= weights.allocated - weights.allocated_before - WEIGHTS < rotations
-    assert 0 <= pool.allocated - weights.allocated - record.sizes.kv_tokens * KV_OF_A_TOKEN < 1 << 30
-    assert record.phase("decode graphs") is not None
-    assert Record.from_json(record.to_json()) == record
+    assert 0 <= pool.allocated - weights.allocated - ready.sizes.kv_tokens * KV_OF_A_TOKEN < 1 << 30
+    assert ready.phase("decode graphs") is not None
+    assert Record.from_json(ready.to_json()) == ready
 
 
-def test_what_a_phase_gives_back_before_it_ends_counts_in_its_least_free(asker: Asker, model: Path) -> None:
-    record = ask(asker, model, "--chunked-prefill-size", "512", "--mem-fraction-static", "0.5")
+def test_what_a_phase_gives_back_before_it_ends_counts_in_its_least_free(stock: Stock, model: Path) -> None:
+    record = ask(stock, model, "--chunked-prefill-size", "512", "--mem-fraction-static", "0.5")
     eager, graphs = record.phase("eager"), record.phase("prefill graphs")
     assert eager is not None and graphs is not None and graphs.reserved_peak > graphs.reserved
     assert graphs.least_free <= graphs.total - eager.outside - graphs.reserved_peak < graphs.free
 
 
-def test_a_start_that_is_too_large_dies_in_torchs_own_words(asker: Asker, model: Path) -> None:
-    record = ask(asker, model, "--mem-fraction-static", "0.99", "--chunked-prefill-size", "32768", *NO_GRAPHS)
+def test_a_start_that_is_too_large_dies_in_torchs_own_words(stock: Stock, model: Path) -> None:
+    record = ask(stock, model, "--mem-fraction-static", "0.99", "--chunked-prefill-size", "32768", *NO_GRAPHS)
     assert record.ending.how == "died", record.ending
     assert record.ending.type == "OutOfMemoryError"
     assert "CUDA out of memory. Tried to allocate" in (record.ending.text or "")
     assert any("/sglang/" in frame for frame in record.ending.stack)
 
 
-def test_a_graph_that_has_no_room_outside_torch_dies_as_it_is_instantiated(asker: Asker, model: Path) -> None:
-    large = table().with_numbers(graph=gpus()["h200"].total_bytes)
-    record = ask(asker, model, *FEW_GRAPHS, "--mem-fraction-static", "0.5", numbers=large)
+def test_a_graph_that_has_no_room_outside_torch_dies_as_it_is_instantiated(stock: Stock, model: Path) -> None:
+    large = table().with_numbers(graph=GPU.total_bytes)
+    record = ask(stock, model, *FEW_GRAPHS, "--mem-fraction-static", "0.5", numbers=large)
     assert (record.ending.how, record.ending.phase) == ("died", "decode graphs"), record.ending
     assert "CUDA error: out of memory" in (record.ending.text or "")
     assert record.ending.stack[-1].endswith(" capture_end"), record.ending.stack
 
 
-def test_what_sglang_refuses_is_refused_in_its_own_words(asker: Asker, model: Path) -> None:
-    record = ask(asker, model, "--attention-backend", "no-such-backend")
+def test_what_sglang_refuses_is_refused_in_its_own_words(stock: Stock, model: Path) -> None:
+    record = ask(stock, model, "--attention-backend", "no-such-backend")
     assert record.ending.how == "refused"
     assert "invalid choice: 'no-such-backend'" in (record.ending.text or "")
 
 
-def test_a_folded_start_leaves_the_record_of_one_that_ran_each_layer(asker: Asker, tmp_path: Path) -> None:
+def test_a_folded_start_leaves_the_record_of_one_that_ran_each_layer(stock: Stock, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 6}))
     graphs, told = ("--cuda-graph-max-bs-decode", "4", "--cuda-graph-bs-prefill", "64"), list[Event]()
-    plain = ask(asker, tmp_path, *graphs, "--mem-fraction-static", "0.5", say=told.append)
-    folded = ask(asker, tmp_path, *graphs, "--mem-fraction-static", "0.5", say=told.append, fold=True)
+    plain = ask(stock, tmp_path, *graphs, "--mem-fraction-static", "0.5", say=told.append)
+    folded = ask(stock, tmp_path, *graphs, "--mem-fraction-static", "0.5", say=told.append, fold=True)
     assert [event["folded"] > 0 for event in told if event["event"] == "ready"] == [False, True]
     for one, other in zip(plain.phases, folded.phases, strict=True):
         assert replace(one, seconds=0) == replace(other, seconds=0)
@@ -131,12 +124,12 @@ runpy.run_module("sgl_tune", run_name="__main__")
 """
 
 
-def test_what_the_cage_lacks_is_said_beside_the_answer(model: Path, tmp_path: Path) -> None:
-    command = ["mem-report", "--format", "json", "--gpu", "h200", "--server", str(python_of(SMALLEST))]
+def test_what_the_cage_lacks_is_said_beside_the_answer(smallest: Smallest, model: Path) -> None:
+    command = ["mem-report", "--format", "json", "--gpu", "h200", "--server", str(smallest.python)]
     start = ["python", "-m", "sglang.launch_server", "--model-path", str(model), "--page-size", "x"]
     done = subprocess.run(
         [sys.executable, "-c", _CONFINED, *command, "--", *start],
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        env={**os.environ, "XDG_CACHE_HOME": str(BUILT.parent)},
         capture_output=True,
         text=True,
         timeout=300,
@@ -147,12 +140,13 @@ def test_what_the_cage_lacks_is_said_beside_the_answer(model: Path, tmp_path: Pa
     assert f"warning: the cage around the server's start lacks: {'; '.join(lacks)}" in done.stderr
 
 
-def test_a_start_that_stops_at_the_gates_settles_what_a_whole_one_does(asker: Asker, model: Path) -> None:
-    flags = (*FEW_GRAPHS, "--mem-fraction-static", "0.5", "--max-running-requests", "7")
-    whole, stopped = ask(asker, model, *flags), ask(asker, model, *flags, until="gates")
+def test_a_start_that_stops_at_the_gates_settles_what_a_whole_one_does(
+    stock: Stock, model: Path, ready: Record
+) -> None:
+    stopped = ask(stock, model, *SETTLED, until="gates")
     assert (stopped.ending.how, stopped.ending.phase) == ("stopped", "gates"), stopped.ending
     assert stopped.phase("kv pool") is None and stopped.cost.cpu < 3
-    assert stopped.settled == whole.settled and stopped.arguments.keys() == whole.arguments.keys()
+    assert stopped.settled == ready.settled and stopped.arguments.keys() == ready.arguments.keys()
     settled = stopped.settled
     assert settled is not None and settled.draft is None and not settled.gate.tunes
     assert (settled.config_class, settled.dtype, settled.kv_cache_dtype) == (
@@ -162,7 +156,7 @@ def test_a_start_that_stops_at_the_gates_settles_what_a_whole_one_does(asker: As
     assert (settled.most_requests, settled.decode_graphs, settled.context_length) == (7, (1, 2, 4), 4096)
 
 
-def test_a_start_that_stops_at_its_arguments_has_nothing_else(asker: Asker, model: Path) -> None:
-    record = ask(asker, model, "--tp-size", "1", until="arguments")
+def test_a_start_that_stops_at_its_arguments_has_nothing_else(stock: Stock, model: Path) -> None:
+    record = ask(stock, model, "--tp-size", "1", until="arguments")
     assert (record.ending.how, record.ending.phase) == ("stopped", "arguments"), record.ending
     assert record.arguments["tp_size"] == 1 and record.phases == () and record.settled is None

@@ -12,11 +12,8 @@ from typing import Any
 
 import pytest
 
-from runtime.ghost.build import library
-from runtime.ghost.gpus import gpus
 from runtime.ghost.inside.triton import kept
-from runtime.sglang.server_process import Ghost
-from tests.ghost.environments import SMALLEST, python_of
+from tests.ghost.stock import Smallest
 
 SCRIPT = Path(__file__).with_name("triton_kernels.py")
 Answers = dict[str, dict[str, Any]]
@@ -46,17 +43,13 @@ POISONS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.fixture(scope="module")
-def launch(tmp_path_factory: pytest.TempPathFactory) -> Launch:
+def launch(smallest: Smallest, tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """Launches kernels in one process of the server's Python, with a folder in which answers are kept."""
-    python = python_of(SMALLEST)
-    packages = next(python.parent.parent.glob("lib/python3*/site-packages"))
-    work = tmp_path_factory.mktemp("work")
-    gpu = gpus()["h200"]
-    ghost = Ghost(library([packages], work), gpu.name, gpu.row())
+    work, ghost = tmp_path_factory.mktemp("work"), smallest.ghost()
 
     def launched(folder: Path, *kernels: str) -> Answers:
         done = subprocess.run(
-            [python, "-I", SCRIPT, ghost.library / "libghost.so", folder, *kernels],
+            [smallest.python, "-I", SCRIPT, ghost.library / "libghost.so", folder, *kernels],
             env={"HOME": str(work), "PATH": "/usr/bin:/bin", **ghost.environment()},
             stdout=subprocess.PIPE,
             text=True,

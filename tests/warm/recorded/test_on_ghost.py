@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from runtime.ghost.gpus import gpus
-from runtime.ghost.outside import table
 from runtime.record.record import Record
-from runtime.sglang.asking import Asked, Asker
 from runtime.sglang.tactics import Tactics
 from sgl_tune.cli.format import DocumentFormat, sink
 from sgl_tune.cli.out import Output
@@ -19,7 +13,8 @@ from sgl_tune.recorded.caches import readings_of
 from sgl_tune.recorded.plan import Whose, plan_of
 from sgl_tune.warm.devices import Devices
 from sgl_tune.warm.story import Settings, warm_records
-from tests.ghost.environments import SMALLEST, python_of
+from tests.ghost.c_running import BUILT
+from tests.ghost.stock import GPU, Stock
 from tests.sgl_tune.running import ROOT
 from tests.warm.recorded.on_ghost import how_on_ghost
 
@@ -31,25 +26,15 @@ FLAGS = (
 )
 
 
-@pytest.fixture(scope="module")
-def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
-    python = python_of(SMALLEST)
-    packages = next(python.parents[1].glob("lib/python3*/site-packages"))
-    with Asker(Asked(python, (packages,), gpus()["h200"], tmp_path_factory.mktemp("cache"))) as asker:
-        yield asker
-
-
-def start(asker: Asker, model: Path, tactics: Tactics | None = None) -> Record:
-    argv = ["--model-path", str(model), *FLAGS.split()]
-    numbers = {"numbers": table().text()}
-    record = asker.ask(argv, outside=numbers, seconds=500, title=str(model), tactics=tactics)
+def start(stock: Stock, model: Path, tactics: Tactics | None = None) -> Record:
+    record = stock.ask(["--model-path", str(model), *FLAGS.split()], title=str(model), tactics=tactics)
     assert record.ending.how == "ready", record.ending
     return record
 
 
-def test_a_server_measures_nothing_on_what_was_replayed_without_it(asker: Asker, tmp_path: Path) -> None:
+def test_a_server_measures_nothing_on_what_was_replayed_without_it(stock: Stock, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**json.loads(CONFIG.read_text()), **SMALL}))
-    record = start(asker, tmp_path)
+    record = start(stock, tmp_path)
     assert sum(key.profiled for key in record.keys) > 0
     root = tmp_path / "cache"
     plan = plan_of([record], Whose("m", str(tmp_path), root), 1)
@@ -59,23 +44,22 @@ def test_a_server_measures_nothing_on_what_was_replayed_without_it(asker: Asker,
     ]
     keys = {key for op in cache.ops for key in op.keys}
     assert {key.key for key in record.keys if key.mode == "tune"} <= keys
-    settings = Settings(
-        Devices("cuda", (0,), 1), 300, how=how_on_ghost(python_of(SMALLEST), "h200", tmp_path / "work")
-    )
+    how = how_on_ghost(stock.installed.python, GPU.key, BUILT)
+    settings = Settings(Devices("cuda", (0,), 1), 300, how=how)
     (done,) = warm_records(plan, settings, Output(sink(DocumentFormat.json, False))).caches
     assert done.report.tuned_keys == keys and not done.report.failed
     assert done.proof is not None and done.proof.hits == len(keys) and not done.proof.misses
     files = {path: (root / path).read_bytes() for path in cache.paths}
-    again = start(asker, tmp_path, Tactics(files))
+    again = start(stock, tmp_path, Tactics(files))
     assert {key.key for key in again.keys} == {key.key for key in record.keys}
     assert sum(key.profiled for key in again.keys) == 0
     (reading,) = readings_of([again], files)
     assert reading.is_good and reading.files == {cache.paths[0]: True}
     assert any("Loaded" in line and cache.paths[0] in line for line in reading.said), reading.said
     elsewhere = Tactics(files, {"cudnn_version": "another"})
-    ignored = start(asker, tmp_path, elsewhere)
+    ignored = start(stock, tmp_path, elsewhere)
     (reading,) = readings_of([ignored], files)
     assert reading.files == {cache.paths[0]: False} and reading.profiled
     assert any("different environment" in line and "cudnn" in line for line in reading.said), reading.said
-    (reading,) = readings_of([start(asker, tmp_path)], ())
+    (reading,) = readings_of([start(stock, tmp_path)], ())
     assert reading.files == {cache.paths[0]: None} and reading.profiled, "an earlier start's file was found"
