@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
 import sys
 import weakref
 from types import SimpleNamespace
@@ -13,9 +12,11 @@ import pytest
 import torch
 
 from runtime.sglang.inside import symmetric
+from tests.forks import outputs
 
+FREE = "float(64 << 20)"
 _ALONE = """
-import json, sys
+import json
 from types import SimpleNamespace
 import torch, torch.distributed as dist
 from runtime.ghost.inside import stream
@@ -29,42 +30,31 @@ tensor = torch.tensor({value})
 dist.all_reduce(tensor, op=dist.ReduceOp.{op}, group=group)
 print(json.dumps(dict(value=tensor.item())))
 """
-FREE = "float(64 << 20)"
+# tp, pp, a value, how all ranks' values become one; the answer for all, and what is inexact
+ALONE = {
+    "two ranks have as much free as each other": (2, 1, FREE, "MIN", 64 << 20, ""),
+    "one of more ranks has less free": (4, 1, FREE, "MIN", 63 << 20, ""),
+    "as many as nobody measured": (8, 1, FREE, "MIN", 63 << 20, "peer least free memory of 8 ranks"),
+    "another stage holds other layers": (1, 2, FREE, "MIN", 64 << 20, "peer least free memory of 2 ranks"),
+    "what is no minimum stays": (4, 1, FREE, "MAX", 64 << 20, ""),
+    "what may be no free memory": (4, 1, "64 << 20", "MIN", 64 << 20, "peer least int64 of 4 ranks on cpu"),
+    "the same of two ranks": (2, 1, "64 << 20", "MIN", 64 << 20, ""),
+}
 
 
-def alone(tp: int, pp: int = 1, value: str = FREE, op: str = "MIN") -> tuple[float, list[str]]:
-    """Return the value that a lone rank gets for all, and the kinds of its inexact findings."""
-    script = _ALONE.format(tp=tp, pp=pp, value=value, op=op)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    (told,) = (line["value"] for line in lines if "value" in line)
-    return told, [f"{one['kind']} {one['name']}" for one in lines if one.get("event") == "inexact"]
+@pytest.fixture(scope="module")
+def said() -> dict[str, str]:
+    rows = (dict(zip(("tp", "pp", "value", "op"), row, strict=False)) for row in ALONE.values())
+    programs = [*(_ALONE.format(**row) for row in rows), _ONE]
+    return dict(zip((*ALONE, "one"), outputs("import torch.distributed\n", programs), strict=True))
 
 
-def test_two_ranks_have_as_much_free_as_each_other() -> None:
-    assert alone(tp=2) == (64 << 20, [])
-
-
-def test_one_of_more_ranks_has_less_free() -> None:
-    assert alone(tp=4) == (63 << 20, [])
-
-
-def test_of_as_many_as_nobody_measured_the_record_says_so() -> None:
-    assert alone(tp=8) == (63 << 20, ["peer least free memory of 8 ranks"])
-
-
-def test_another_stage_of_a_pipeline_holds_other_layers() -> None:
-    assert alone(tp=1, pp=2) == (64 << 20, ["peer least free memory of 2 ranks"])
-
-
-def test_what_is_no_minimum_stays() -> None:
-    assert alone(tp=4, op="MAX") == (64 << 20, [])
-
-
-def test_a_minimum_that_may_be_no_free_memory_stays_and_is_said() -> None:
-    assert alone(tp=4, value="64 << 20") == (64 << 20, ["peer least int64 of 4 ranks on cpu"])
-    assert alone(tp=2, value="64 << 20") == (64 << 20, [])
+@pytest.mark.parametrize("name", ALONE)
+def test_a_lone_rank_answers_for_all_and_says_where_it_guesses(name: str, said: dict[str, str]) -> None:
+    lines = [json.loads(line) for line in said[name].splitlines()]
+    (value,) = (line["value"] for line in lines if "value" in line)
+    inexact = [f"{one['kind']} {one['name']}" for one in lines if one.get("event") == "inexact"]
+    assert (value, ", ".join(inexact)) == ALONE[name][-2:]
 
 
 @pytest.fixture
@@ -116,9 +106,9 @@ assert not waited
 dist.barrier(group, async_op=True).wait()
 dist.barrier()
 assert len(waited) == 2
+print("waits for nobody")
 """
 
 
-def test_a_rank_that_is_alone_waits_for_nobody() -> None:
-    done = subprocess.run([sys.executable, "-c", _ONE], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+def test_a_rank_that_is_alone_waits_for_nobody(said: dict[str, str]) -> None:
+    assert said["one"] == "waits for nobody\n"
