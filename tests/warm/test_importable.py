@@ -16,18 +16,9 @@ except WorkFailed as failed:
 """
 
 
-def _said(*folders: Path) -> str:
-    paths = [*map(str, folders), *sys.path]
-    script = f"import sys; sys.path[:] = {paths!r}\n{ASK}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    return done.stdout.strip()
-
-
 def test_what_an_import_asks_of_a_gpu_is_said(tmp_path: Path) -> None:
     (tmp_path / "flashinfer").mkdir()
     (tmp_path / "flashinfer" / "__init__.py").write_text("raise AssertionError('no CUDA here\\nat all')")
-    assert _said(tmp_path).endswith("cannot be imported here (no CUDA here)")
-
-
-def test_the_installed_flashinfer_can_be_imported() -> None:
-    assert _said() == ""
+    script = f"import sys; sys.path[:] = {[str(tmp_path), *sys.path]!r}\n{ASK}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip().endswith("cannot be imported here (no CUDA here)")

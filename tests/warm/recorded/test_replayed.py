@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from runtime.record.calls import Call
 from sgl_tune.cache.record import read_cache_file
 from sgl_tune.cache.store import write_group
 from sgl_tune.errors import WorkFailed
-from sgl_tune.processes.scratch import Scratch
+from sgl_tune.processes.scratch import Scratch, scratch
 from sgl_tune.warm.job import CallCache, Job, read_job, tuned_path
 from sgl_tune.warm.launch import Fleet, Workers
 from sgl_tune.warm.proof import Proof, Prover
@@ -20,17 +22,20 @@ from sgl_tune.warm.result import Report, read_report
 from tests.warm.recorded.on_cpu import HOW
 
 BUCKETS = (1, 2, 4, 8)
+Tuned = tuple[Job, Report, Mapping[str, Any]]
 
 
-def searched(private: Scratch, calls: tuple[Call, ...], root: Path) -> tuple[Job, Report]:
-    cache = CallCache(calls, (root / "rank_tp0_pp0_dp0.json", root / "rank_tp1_pp0_dp0.json"))
-    job = Job(private.folder, (cache,), "cpu", ())
+def job_for(private: Scratch, calls: tuple[Call, ...], root: Path) -> Job:
+    files = (root / "rank_tp0_pp0_dp0.json", root / "rank_tp1_pp0_dp0.json")
+    return Job(private.folder, (CallCache(calls, files),), "cpu", ())
+
+
+def searched(private: Scratch, job: Job) -> Report:
     with Workers(HOW.worker, private, Fleet(1, "cpu", (), 120), HOW.python) as workers:
-        return job, read_report(workers.run({"job": job.to_json()}, lambda *_: None))
+        return read_report(workers.run({"job": job.to_json()}, lambda *_: None))
 
 
-def proven(private: Scratch, job: Job, report: Report) -> Proof:
-    entries = read_cache_file(tuned_path(job.folder, 0)).entries
+def proven(private: Scratch, job: Job, entries: Mapping[str, Any], report: Report) -> Proof:
     written = write_group(list(job.caches[0].files), entries, report.environment)
     prover = Prover(private, "cpu", HOW)
     try:
@@ -38,6 +43,20 @@ def proven(private: Scratch, job: Job, report: Report) -> Proof:
     finally:
         prover.close()
     return proof
+
+
+@pytest.fixture(scope="module")
+def replayable(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    return tuple(call for call in calls if not call.unreplayable)
+
+
+@pytest.fixture(scope="module")
+def tuned(replayable: tuple[Call, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tuned]:
+    """A job, its report, and the entries that were found."""
+    with scratch() as private:
+        job = job_for(private, replayable, tmp_path_factory.mktemp("tuned"))
+        report = searched(private, job)
+        yield job, report, read_cache_file(tuned_path(job.folder, 0)).entries
 
 
 def test_a_call_is_recorded_once_with_what_it_asks(calls: tuple[Call, ...]) -> None:
@@ -71,33 +90,27 @@ def test_a_job_goes_to_a_worker_and_back(calls: tuple[Call, ...], tmp_path: Path
 
 
 def test_what_was_asked_is_tuned_and_proven(
-    private: Scratch, calls: tuple[Call, ...], tmp_path: Path
+    private: Scratch, replayable: tuple[Call, ...], tuned: Tuned
 ) -> None:
     """A call that only served is tuned for the keys that it asked for, and no others."""
-    replayable = tuple(call for call in calls if not call.unreplayable)
-    job, report = searched(private, replayable, tmp_path)
+    job, report, entries = tuned
     recorded = {key for call in replayable for key in call.keys}
     assert len(recorded) == 2 * (len(BUCKETS) + 1)
-    assert report.caches[0].tuned_keys == recorded
-    assert set(read_cache_file(tuned_path(job.folder, 0)).entries) == recorded
-    proof = proven(private, job, report)
+    assert report.caches[0].tuned_keys == recorded == set(entries)
+    proof = proven(private, job, entries, report)
     assert proof.is_good, proof
     assert proof.asked == proof.hits == len(recorded)
-    _, told = searched(private, replayable, tmp_path)
+    told = searched(private, job_for(private, replayable, job.caches[0].files[0].parent))
     assert told.caches[0].known == recorded and not told.caches[0].tuned_keys
 
 
 def test_a_missing_entry_is_named_by_the_proof(
-    private: Scratch, calls: tuple[Call, ...], tmp_path: Path
+    private: Scratch, replayable: tuple[Call, ...], tuned: Tuned, tmp_path: Path
 ) -> None:
-    job, report = searched(private, calls[:1], tmp_path)
-    path = tuned_path(job.folder, 0)
-    document = json.loads(path.read_text())
-    lost = next(key for key in document if key.startswith("("))
-    del document[lost]
-    document.pop("_generation", None)
-    path.write_text(json.dumps(document))
-    proof = proven(private, job, report)
+    _, report, entries = tuned
+    lost, *_ = entries
+    less = {key: entry for key, entry in entries.items() if key != lost}
+    proof = proven(private, job_for(private, replayable, tmp_path), less, report)
     assert proof.misses == (lost,) and not proof.is_good and proof.profiled == {}
 
 
@@ -108,21 +121,6 @@ def test_a_call_that_asks_for_other_keys_fails_by_name(
     lookup = first.lookups[0]
     less = replace(first, lookups=(replace(lookup, keys=lookup.keys[:2]), *first.lookups[1:]))
     with pytest.raises(WorkFailed) as caught:
-        searched(private, (less,), tmp_path)
+        searched(private, job_for(private, (less,), tmp_path))
     assert "demo:experts asks for more" in caught.value.message
     assert "2 are not in it" in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        ("api_logging:replay_from_dump", "is no public function"),
-        ("demo:unmarked", "is no public function"),
-        ("nowhere:f", "cannot be imported here"),
-    ],
-)
-def test_only_public_functions_are_called(
-    private: Scratch, calls: tuple[Call, ...], tmp_path: Path, function: str, said: str
-) -> None:
-    with pytest.raises(WorkFailed, match=said):
-        searched(private, (replace(calls[0], function=function),), tmp_path)
