@@ -39,7 +39,6 @@ MOST_LINES = {
 
 LARGER_FILES: set[str] = {
     "tests/ghost/test_cage.py",
-    "tests/ghost/test_inside_sources.py",
     "tests/runtime/test_weights.py",
     "tests/sgl_tune/cache/test_shared_cache.py",
     "tests/sgl_tune/ship/test_hostile_registry.py",

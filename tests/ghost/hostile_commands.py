@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +68,7 @@ class Hostile:
     {root}, {model}, {outside} and {port} in words and variables stand for those of the yard.
     """
 
-    words: tuple[str, ...] = ()
+    words: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     refused: str | None = None
     prepare: Callable[[Yard], None] = _nothing
@@ -75,7 +77,9 @@ class Hostile:
     ready: bool = True  # SGLang becomes ready; else it does not know the model, the file or the flag
 
     def argv(self, yard: Yard) -> list[str]:
-        return [_filled(word, yard) for word in ("--model-path", self.model, *_QUICK, *self.words)]
+        return [
+            _filled(word, yard) for word in ("--model-path", self.model, *_QUICK, *shlex.split(self.words))
+        ]
 
     def environment(self, yard: Yard) -> dict[str, str]:
         return {name: _filled(value, yard) for name, value in self.variables.items()}
@@ -122,16 +126,10 @@ for _ in range(4): os.fork() or os._exit(__import__("time").sleep(600))
 
 class OwnConfig(LlamaConfig):
     model_type = "own_model"
-""".replace("{parent}", str(_this_process()))
+""".replace("{parent}", str(os.getpid()))
     )
     mapped = {"AutoConfig": "configuration_own.OwnConfig"}
     yard.config(model_type="own_model", auto_map=mapped)
-
-
-def _this_process() -> int:
-    import os
-
-    return os.getpid()
 
 
 def _own_tokenizer(yard: Yard) -> None:
@@ -154,13 +152,8 @@ def _customized(yard: Yard) -> None:
 
 def _path_files(yard: Yard) -> None:
     line = f"import sys; print({RAN!r}); open({str(yard.outside / 'ran')!r}, 'w')\n"
-    places = (
-        "model",
-        ".",
-        "home/.local/lib/python3.11/site-packages",
-        "home/.local/lib/python3.12/site-packages",
-    )
-    for place in places:
+    homes = (f"home/.local/lib/python3.{minor}/site-packages" for minor in (11, 12))
+    for place in ("model", ".", *homes):
         (yard.root / place).mkdir(parents=True, exist_ok=True)
         (yard.root / place / ".hidden.pth").write_text(line)
         (yard.root / place / "evil.pth").write_text(line)
@@ -190,110 +183,85 @@ def _pickled(yard: Yard) -> None:
 
 _PYTHON = {"PYTHONPATH": "{root}/foreign", "PYTHONSTARTUP": "{root}/foreign/evil.py", "PYTHONINSPECT": "1"}
 _WEB = "http://127.0.0.1:{port}"
+_NO_FOLDER = "no folder of this machine"
+_FILES = (
+    "--crash-dump-folder {outside} --export-metrics-to-file --export-metrics-to-file-dir {outside}"
+    " --log-requests-target {outside} --file-storage-path {outside}/storage --download-dir {outside}"
+    " --delete-ckpt-after-loading"
+)
 COMMANDS: Mapping[str, Hostile] = {
     "python variables": Hostile(variables={**_PYTHON, "PYTHONHOME": "{root}"}, prepare=_importable),
     "preloaded library": Hostile(variables={"LD_PRELOAD": "{root}/evil.so", "LD_LIBRARY_PATH": "{root}"}),
-    "remote code": Hostile(("--trust-remote-code",), prepare=_own_code),
-    "remote code of an unknown model": Hostile(
-        ("--trust-remote-code",), prepare=_own_unknown_code, ready=False
-    ),
+    "remote code": Hostile("--trust-remote-code", prepare=_own_code),
+    "remote code of an unknown model": Hostile("--trust-remote-code", prepare=_own_unknown_code, ready=False),
     "remote code that only we allow": Hostile(prepare=_own_unknown_code, trust=True, ready=False),
     "remote code that is allowed": Hostile(
-        ("--trust-remote-code",), prepare=_contained_code, trust=True, ready=False
+        "--trust-remote-code", prepare=_contained_code, trust=True, ready=False
     ),
     "custom weight loader": Hostile(
-        ("--custom-weight-loader", "evil.load"), _PYTHON, "--custom-weight-loader", _importable
+        "--custom-weight-loader evil.load", _PYTHON, "--custom-weight-loader", _importable
     ),
     "forward hooks": Hostile(
-        ("--forward-hooks", '[{"name": "a", "hook_factory": "evil:load"}]'),
+        """--forward-hooks '[{"name": "a", "hook_factory": "evil:load"}]'""",
         _PYTHON,
         "--forward-hooks",
         _importable,
     ),
-    "forward hooks, shortened": Hostile(("--forward-h", "[]"), refused="is short for --forward-hooks"),
-    "sidecar": Hostile(("--sidecar", "evil"), _PYTHON, "--sidecar", _importable),
+    "forward hooks, shortened": Hostile("--forward-h []", refused="is short for --forward-hooks"),
+    "sidecar": Hostile("--sidecar evil", _PYTHON, "--sidecar", _importable),
     "plugin": Hostile(
-        (), {**_PYTHON, "SGLANG_PLUGINS": "evil", "SGLANG_EXTERNAL_MODEL_PACKAGE": "evil"}, None, _importable
+        "", {**_PYTHON, "SGLANG_PLUGINS": "evil", "SGLANG_EXTERNAL_MODEL_PACKAGE": "evil"}, None, _importable
     ),
     "model loader": Hostile(
-        ("--load-format", "remote", "--model-loader-extra-config", '{"url": "http://127.0.0.1:{port}"}')
+        """--load-format remote --model-loader-extra-config '{"url": "http://127.0.0.1:{port}"}'"""
     ),
-    "model at an address": Hostile(model=_WEB + "/model", refused="no folder of this machine"),
-    "model in a bucket": Hostile(model="s3://bucket/model", refused="no folder of this machine"),
-    "model of a hub": Hostile(model="meta-llama/Llama-3.1-8B", refused="no folder of this machine"),
+    "model at an address": Hostile(model=_WEB + "/model", refused=_NO_FOLDER),
+    "model in a bucket": Hostile(model="s3://bucket/model", refused=_NO_FOLDER),
+    "model of a hub": Hostile(model="meta-llama/Llama-3.1-8B", refused=_NO_FOLDER),
     "draft of a hub": Hostile(
-        ("--speculative-algorithm", "EAGLE", "--speculative-draft-model-path", "org/draft"),
-        refused="no folder",
+        "--speculative-algorithm EAGLE --speculative-draft-model-path org/draft", refused="no folder"
     ),
     "links out of the model": Hostile(prepare=_linked),
     "site customized in the folders": Hostile(prepare=_customized),
     "path files in the folders": Hostile(prepare=_path_files, variables={"HOME": "{root}/home"}),
-    "tokenizer with code": Hostile(("--trust-remote-code",), prepare=_own_tokenizer),
+    "tokenizer with code": Hostile("--trust-remote-code", prepare=_own_tokenizer),
     "huge config": Hostile(prepare=_huge, refused="larger than 8 MiB"),
     "deep config": Hostile(prepare=_deep, refused="no JSON"),
     "override that names code": Hostile(
-        ("--json-model-override-args", '{"auto_map": {"AutoConfig": "evil.Own"}}'), refused="auto_map"
+        """--json-model-override-args '{"auto_map": {"AutoConfig": "evil.Own"}}'""", refused="auto_map"
     ),
     "override that names nonsense": Hostile(
-        ("--json-model-override-args", '{"architectures": ["../../outside/Own"], "quant_method": "/evil"}'),
+        "--json-model-override-args"
+        """ '{"architectures": ["../../outside/Own"], "quant_method": "/evil"}'""",
         ready=False,
     ),
     "pickles": Hostile(
-        ("--load-format", "pt", "--init-expert-location", "{root}/map.pt"), prepare=_pickled, ready=False
+        "--load-format pt --init-expert-location {root}/map.pt", prepare=_pickled, ready=False
     ),
     "adapter of pickles": Hostile(
-        ("--enable-lora", "--lora-paths", "one={root}/adapter"),
-        prepare=_pickled,
-        refused="holds no safetensors",
+        "--enable-lora --lora-paths one={root}/adapter", prepare=_pickled, refused="holds no safetensors"
     ),
     "proxies": Hostile(
-        variables={
-            "HTTPS_PROXY": _WEB,
-            "HTTP_PROXY": _WEB,
-            "ALL_PROXY": _WEB,
-            "HF_ENDPOINT": _WEB,
-            "HF_TOKEN": "x",
-        }
+        variables=dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "HF_ENDPOINT", "HF_TOKEN"), _WEB)
     ),
     "cubins from elsewhere": Hostile(
-        ("--attention-backend", "flashinfer"),
-        {
-            "FLASHINFER_CUBINS_REPOSITORY": _WEB,
-            "FLASHINFER_CUBIN_DIR": "{outside}",
-            "FLASHINFER_NVCC": "/bin/false",
-        },
+        "--attention-backend flashinfer",
+        {"FLASHINFER_CUBINS_REPOSITORY": _WEB, "FLASHINFER_CUBIN_DIR": "{outside}",
+         "FLASHINFER_NVCC": "/bin/false"},
     ),
     "ports": Hostile(
-        (
-            "--host",
-            "0.0.0.0",
-            "--port",
-            "{port}",
-            "--grpc-port",
-            "1",
-            "--enable-metrics",
-            "--kv-events-config",
-            "{}",
-        )
+        "--host 0.0.0.0 --port {port} --grpc-port 1 --enable-metrics --kv-events-config {}"
     ),
-    "meeting elsewhere": Hostile(("--dist-init-addr", "192.0.2.1:{port}")),
+    "meeting elsewhere": Hostile("--dist-init-addr 192.0.2.1:{port}"),
     "files of all kinds": Hostile(
-        (
-            *("--crash-dump-folder", "{outside}", "--export-metrics-to-file", "--export-metrics-to-file-dir"),
-            *("{outside}", "--log-requests-target", "{outside}", "--file-storage-path", "{outside}/storage"),
-            *("--download-dir", "{outside}", "--delete-ckpt-after-loading"),
-        ),
-        {
-            "SGLANG_CACHE_DIR": "{outside}",
-            "TRITON_CACHE_DIR": "{outside}",
-            "TORCHINDUCTOR_CACHE_DIR": "{outside}",
-        },
+        _FILES,
+        dict.fromkeys(("SGLANG_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"), "{outside}"),
     ),
     "dumped tensors": Hostile(
-        ("--debug-tensor-dump-output-folder", "{outside}"), refused="--debug-tensor-dump-output-folder"
+        "--debug-tensor-dump-output-folder {outside}", refused="--debug-tensor-dump-output-folder"
     ),
-    "exported checkpoint": Hostile(("--modelopt-export-path", "{outside}"), refused="--modelopt-export-path"),
+    "exported checkpoint": Hostile("--modelopt-export-path {outside}", refused="--modelopt-export-path"),
     "flag of a later release": Hostile(
-        ("--load-plugin-from", "{root}/foreign/evil.py"), prepare=_importable, ready=False
+        "--load-plugin-from {root}/foreign/evil.py", prepare=_importable, ready=False
     ),
-}
+}  # fmt: skip

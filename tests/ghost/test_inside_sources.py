@@ -108,152 +108,112 @@ def test_a_function_that_checks_and_launches_is_harmless(tmp_path: Path) -> None
     assert verdict.doubt(module(tmp_path), "run_op") == ""
 
 
-ALLOCATES = "its source allocates: "
-TAKES_MEMORY = {
-    "a call": ({"body": "cudaMalloc(&p, 64);"}, ALLOCATES + "op.cuh:13"),
-    "a call of the header": (
-        {"body": "auto w = own::workspace(64, out.device());"},
-        ALLOCATES + "own.cuh:28",
-    ),
+ALLOCATES, NAMES = "its source allocates: ", "its source names "
+TAKES_MEMORY: dict[str, tuple[str, str, str, str]] = {  # why, then what is written before, in and behind it
+    "a call": (ALLOCATES + "op.cuh:13", "", "cudaMalloc(&p, 64);", ""),
+    "a call of the header": (ALLOCATES + "own.cuh:28", "", "auto w = own::workspace(64, out.device());", ""),
     "another file's function": (
-        {
-            "before": "inline void* more(int size) { void* p; cuMemAlloc(&p, size); return p; }",
-            "end": "more(8);",
-        },
         ALLOCATES + "op.cuh:2",
+        "inline void* more(int size) { void* p; cuMemAlloc(&p, size); return p; }", "", "more(8);",
     ),
     "a macro": (
-        {"before": "#define SPACE cudaMallocAsync", "body": "void* p; SPACE(&p, 64, nullptr);"},
-        ALLOCATES + "op.cuh:2",
+        ALLOCATES + "op.cuh:2", "#define SPACE cudaMallocAsync", "void* p; SPACE(&p, 64, nullptr);", "",
     ),
     "a constructor": (
-        {"before": "struct Space { void* p; Space() { cudaMalloc(&p, 1); } };", "body": "Space space;"},
         ALLOCATES + "op.cuh:2",
+        "struct Space { void* p; Space() { cudaMalloc(&p, 1); } };", "Space space;", "",
     ),
     "a member's method": (
-        {
-            "before": "struct Space { void* p; void grow() { cudaMalloc(&p, 1); } }; Space& space();",
-            "end": "space().grow();",
-        },
         ALLOCATES + "op.cuh:2",
+        "struct Space { void* p; void grow() { cudaMalloc(&p, 1); } }; Space& space();", "",
+        "space().grow();",
     ),
     "an operator": (
-        {"before": "struct A {}; void operator+(A, A) { cudaMalloc(0, 1); }", "body": "A a, b; a + b;"},
         ALLOCATES + "op.cuh:2",
+        "struct A {}; void operator+(A, A) { cudaMalloc(0, 1); }", "A a, b; a + b;", "",
     ),
     "a template's argument": (
-        {
-            "before": "struct Big { static void go() { cudaMalloc(0, 1); } };"
-            "template <class P> void use() { P::go(); }",
-            "body": "use<Big>();",
-        },
         ALLOCATES + "op.cuh:2",
+        "struct Big { static void go() { cudaMalloc(0, 1); } };template <class P> void use() { P::go(); }",
+        "use<Big>();", "",
     ),
-    "a pointer to a function": ({"body": "auto how = &cudaMalloc; how(&p, 1);"}, ALLOCATES + "op.cuh:13"),
-    "a class of the same file": (
-        {"inside": "static void more() { cudaMalloc(0, 1); }", "end": "more();"},
-        ALLOCATES + "op.cuh:6",
-    ),
-    "a module that is loaded": ({"before": "static int size = cudaMalloc(0, 1);"}, ALLOCATES + "op.cuh:2"),
-    "torch": (
-        {"body": "auto t = torch::empty({8});"},
-        "its source names torch, of which nothing is known: op.cuh:13",
-    ),
-    "torch unseen": (
-        {"before": "using namespace torch;", "body": "auto t = empty({8});"},
-        "its source names empty",
-    ),
-    "a type that nobody knows": ({"body": "HostTensor held(8);"}, "its source names HostTensor"),
-    "a library": ({"body": "auto s = cub::DeviceReduce::Sum(a, b, c);"}, "its source names cub"),
+    "a pointer to a function": (ALLOCATES + "op.cuh:13", "", "auto how = &cudaMalloc; how(&p, 1);", ""),
+    "a module that is loaded": (ALLOCATES + "op.cuh:2", "static int size = cudaMalloc(0, 1);", "", ""),
+    "torch": (NAMES + "torch, of which nothing is known: op.cuh:13", "", "auto t = torch::empty({8});", ""),
+    "torch unseen": (NAMES + "empty", "using namespace torch;", "auto t = empty({8});", ""),
+    "a type that nobody knows": (NAMES + "HostTensor", "", "HostTensor held(8);", ""),
+    "a library": (NAMES + "cub", "", "auto s = cub::DeviceReduce::Sum(a, b, c);", ""),
     "a runtime's function": (
-        {"body": "cudaIpcOpenMemHandle(&p, h, 0);"},
-        "its source names cudaIpcOpenMemHandle",
+        NAMES + "cudaIpcOpenMemHandle", "", "cudaIpcOpenMemHandle(&p, h, 0);", "",
     ),
     "a driver's function by its name": (
-        {"body": 'cudaGetDriverEntryPoint("cuMemCreate", &f, 0);'},
-        "its source asks for cuMemCreate",
+        "its source asks for cuMemCreate", "", 'cudaGetDriverEntryPoint("cuMemCreate", &f, 0);', "",
     ),
-    "a Python function": (
-        {"body": 'tvm::ffi::Function::GetGlobal("f");'},
-        "its source names tvm::ffi::Function",
-    ),
-    "a declared function": (
-        {"before": "void elsewhere(int);", "end": "elsewhere(8);"},
-        "its source calls elsewhere",
-    ),
+    "a Python function": (NAMES + "tvm::ffi::Function", "", 'tvm::ffi::Function::GetGlobal("f");', ""),
+    "a declared function": ("its source calls elsewhere", "void elsewhere(int);", "", "elsewhere(8);"),
     "a pasted name": (
-        {"before": "#define DO(x) cuda##x", "body": "DO(max)(1);"},
-        "its source pastes names together",
+        "its source pastes names together", "#define DO(x) cuda##x", "DO(max)(1);", "",
     ),
     "a function behind branches that close a namespace": (
-        {
-            "before": "namespace n {\n#ifdef OLD\n}\n#else\nvoid more() { cudaMalloc(0, 1); }\n}\n#endif",
-            "body": "n::more();",
-        },
         ALLOCATES + "op.cuh:6",
+        "namespace n {\n#ifdef OLD\n}\n#else\nvoid more() { cudaMalloc(0, 1); }\n}\n#endif", "n::more();", "",
     ),
     "a name that a macro makes": (
-        {
-            "before": "#define MAKE(x) void run_##x##_all() { cudaMalloc(0, 1); }\nMAKE(max)",
-            "body": "run_max_all();",
-        },
         ALLOCATES + "op.cuh:2",
+        "#define MAKE(x) void run_##x##_all() { cudaMalloc(0, 1); }\nMAKE(max)", "run_max_all();", "",
     ),
     "a macro without a semicolon": (
-        {"before": "#define NOTE(x)\nNOTE(max)\nvoid more() { cudaMalloc(0, 1); }", "body": "more();"},
         ALLOCATES + "op.cuh:4",
+        "#define NOTE(x)\nNOTE(max)\nvoid more() { cudaMalloc(0, 1); }", "more();", "",
     ),
     "half a name": (
-        {"before": "#define DO(x) go_##x\nvoid go_max() { cudaMalloc(0, 1); }", "body": "DO(max)();"},
         ALLOCATES + "op.cuh:3",
+        "#define DO(x) go_##x\nvoid go_max() { cudaMalloc(0, 1); }", "DO(max)();", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("why", "before", "body", "end"), TAKES_MEMORY.values(), ids=TAKES_MEMORY)
+def test_what_may_take_memory_matters(tmp_path: Path, why: str, before: str, body: str, end: str) -> None:
+    made = module(tmp_path, before=before, body=body, end=end)
+    assert verdict.doubt(made, "run_op").startswith(why)
+
+
+HARMLESS = {  # written before it and in it
+    "memory that another function takes": ("void other() { cudaMalloc(0, 1); }", ""),
+    "memory that another class takes": ("struct Other { void go() { cudaMalloc(0, 1); } };", ""),
+    "a comment": (
+        "",
+        '// cudaMalloc(&p, 1);\n/* torch::empty */ const char* s = "cudaMalloc is not called";',
+    ),
+    "code of the GPU": ("__device__ void* more() { return malloc(8); }", "auto f = more;"),
+    "another maker's GPU": ("", "\n#ifdef USE_ROCM\nhipMalloc(&p, 1);\n#else\nint n = 0;\n#endif\n"),
+    "a list of the host": (
+        "",
+        "std::vector<int> list(8); list.reserve(9); if (list.empty()) list.push_back(1);",
+    ),
+    "a field's name": ("struct Sizes { int alloc_rows = 0; };", "Sizes sizes; sizes.alloc_rows = 1;"),
+    "a name for a namespace": ("namespace v = std::views;", "for (auto i : v::iota(0, 3)) (void)i;"),
+    "a header of a branch that cannot be compiled": ('#ifdef WIDE\n#include "gone.cuh"\n#endif', ""),
+    "names that a macro makes": (
+        "#define HAS(m) template <class T> constexpr bool has_##m##_v = sizeof(&T::m) > 0;\n"
+        "HAS(scale)\nstruct Scaled { float scale; };",
+        "if (has_scale_v<Scaled>) return false;",
+    ),
+    "a kernel behind branches that close a namespace": (
+        "namespace n {\n#ifdef OLD\n}\n#else\n__global__ void k() { unknown(); }\n}\n#endif",
+        "auto f = n::k;",
+    ),
+    "branches with their own braces": (
+        "#ifdef WIDE\nstatic void f(int a) {\n#else\nstatic void f() {\n#endif\n}",
+        "f();",
     ),
 }
 
 
-@pytest.mark.parametrize(("written", "why"), TAKES_MEMORY.values(), ids=TAKES_MEMORY)
-def test_what_may_take_memory_matters(tmp_path: Path, written: dict[str, str], why: str) -> None:
-    assert verdict.doubt(module(tmp_path, **written), "run_op").startswith(why)  # type: ignore[arg-type]
-
-
-HARMLESS = {
-    "memory that another function takes": {"before": "void other() { cudaMalloc(0, 1); }"},
-    "memory that another class takes": {"before": "struct Other { void go() { cudaMalloc(0, 1); } };"},
-    "a comment": {
-        "body": '// cudaMalloc(&p, 1);\n/* torch::empty */ const char* s = "cudaMalloc is not called";'
-    },
-    "code of the GPU": {"before": "__device__ void* more() { return malloc(8); }", "body": "auto f = more;"},
-    "another maker's GPU": {"body": "\n#ifdef USE_ROCM\nhipMalloc(&p, 1);\n#else\nint n = 0;\n#endif\n"},
-    "a list of the host": {
-        "body": "std::vector<int> list(8); list.reserve(9); if (list.empty()) list.push_back(1);"
-    },
-    "a field's name": {
-        "before": "struct Sizes { int alloc_rows = 0; };",
-        "body": "Sizes sizes; sizes.alloc_rows = 1;",
-    },
-    "a name for a namespace": {
-        "before": "namespace v = std::views;",
-        "body": "for (auto i : v::iota(0, 3)) (void)i;",
-    },
-    "a header of a branch that cannot be compiled": {"before": '#ifdef WIDE\n#include "gone.cuh"\n#endif'},
-    "names that a macro makes": {
-        "before": "#define HAS(m) template <class T> constexpr bool has_##m##_v = sizeof(&T::m) > 0;\n"
-        "HAS(scale)\nstruct Scaled { float scale; };",
-        "body": "if (has_scale_v<Scaled>) return false;",
-    },
-    "a kernel behind branches that close a namespace": {
-        "before": "namespace n {\n#ifdef OLD\n}\n#else\n__global__ void k() { unknown(); }\n}\n#endif",
-        "body": "auto f = n::k;",
-    },
-    "branches with their own braces": {
-        "before": "#ifdef WIDE\nstatic void f(int a) {\n#else\nstatic void f() {\n#endif\n}",
-        "body": "f();",
-    },
-}
-
-
-@pytest.mark.parametrize("written", HARMLESS.values(), ids=HARMLESS)
-def test_what_takes_no_memory_does_not_matter(tmp_path: Path, written: dict[str, str]) -> None:
-    assert verdict.doubt(module(tmp_path, **written), "run_op") == ""  # type: ignore[arg-type]
+@pytest.mark.parametrize(("before", "body"), HARMLESS.values(), ids=HARMLESS)
+def test_what_takes_no_memory_does_not_matter(tmp_path: Path, before: str, body: str) -> None:
+    assert verdict.doubt(module(tmp_path, before=before, body=body), "run_op") == ""
 
 
 @pytest.mark.parametrize("returns", ["int64_t", "void*", "auto", "tvm::ffi::Tensor", "std::vector<void>"])
@@ -268,15 +228,14 @@ def test_a_function_that_says_void_behind_its_parameters_answers_nothing(tmp_pat
 
 
 @pytest.mark.parametrize("export", ["missing", "[] { return 8; }", "make<8>()", "(Op<bf16_t, 128>::walk)"])
-def test_a_function_that_is_not_found_matters(tmp_path: Path, export: str) -> None:
+def test_a_function_that_is_not_found_or_not_exported_matters(tmp_path: Path, export: str) -> None:
     assert "does not define" in verdict.doubt(module(tmp_path, export=export), "run_op")
-
-
-def test_a_function_that_is_not_exported_matters(tmp_path: Path) -> None:
     assert "which function is exported" in verdict.doubt(module(tmp_path), "run_other")
 
 
-def test_a_header_that_allocates_matters_where_the_function_comes_to_it(tmp_path: Path) -> None:
+def test_a_class_or_a_header_that_allocates_matters_where_the_function_comes_to_it(tmp_path: Path) -> None:
+    made = module(tmp_path / "class", inside="static void more() { cudaMalloc(0, 1); }", end="more();")
+    assert verdict.doubt(made, "run_op") == ALLOCATES + "op.cuh:6"
     header = HEADER.replace("stream = static", "void* p; cudaMallocAsync(&p, 8, 0); stream = static")
     assert verdict.doubt(module(tmp_path, header=header), "run_op") == ALLOCATES + "own.cuh:16"
 
@@ -287,15 +246,11 @@ def test_a_source_that_is_missing_matters(tmp_path: Path) -> None:
     assert verdict.doubt(made, "run_op") == "its source cannot be read: cuda.cu"
 
 
-def test_a_header_that_is_missing_matters(tmp_path: Path) -> None:
-    why = verdict.doubt(module(tmp_path, before='#include "gone.cuh"'), "run_op")
-    assert why == "its source includes gone.cuh, which is not there: op.cuh:2"
-
-
-def test_a_header_that_is_missing_behind_its_own_guard_matters(tmp_path: Path) -> None:
+def test_a_header_that_is_missing_matters_also_behind_its_own_guard(tmp_path: Path) -> None:
     header = '#ifndef OWN_CUH\n#define OWN_CUH\n#include "gone.cuh"\n#endif\n' + HEADER
-    why = verdict.doubt(module(tmp_path, header=header), "run_op")
-    assert why == "its source includes gone.cuh, which is not there: own.cuh:3"
+    for place, line in ({"before": '#include "gone.cuh"'}, "op.cuh:2"), ({"header": header}, "own.cuh:3"):
+        why = verdict.doubt(module(tmp_path / line, **place), "run_op")
+        assert why == f"its source includes gone.cuh, which is not there: {line}"
 
 
 def test_a_module_without_a_build_file_matters(tmp_path: Path) -> None:
