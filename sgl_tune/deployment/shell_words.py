@@ -13,12 +13,12 @@ from sgl_tune.units import shown
 # A substitution, also inside one other; if deeper or never closed, only its beginning matches.
 _EXPANSION = (
     r"(?P<expansion>\$\{(?:[^{}]|\{[^{}]*\})*\}|\$\((?:[^()]|\([^()]*\))*\)|\$\{|\$\("
-    r"|\$\w+|\$[@\#?$!*-]|`[^`]*`)"
+    r"|\$\w+|\$[@\#?$!*-]|`[^`]*`|[<>]\((?:[^()]|\([^()]*\))*\))"
 )
 _PIECE = re.compile(
     r"""(?P<continued>\\\n)|(?P<blank>[ \t\r]+)|(?P<comment>\#[^\n]*)
     |(?P<placeholder><[A-Za-z][^<>|&;\n]*>)
-    |(?P<redirect>&>>?|\d*(?:<<<|<<-?|<>|<&|>>|>\||>&|<|>))
+    |(?P<redirect>&>>?|\d*(?:<<<|<<-?|<>|<&|>>|>\||>&|[<>](?!\()))
     |(?P<operator>&&|\|\||\|&|;;|[;&|()\n])
     |\\(?P<escaped>.)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"
     |"""
@@ -27,6 +27,8 @@ _PIECE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _LAST_CONTINUATION = re.compile(r"(?<!\\)\\\s*\Z")
+# A document for a command's input, unless a server may start in it.
+_DOCUMENT = re.compile(r"(?m)<<-?[ \t]*(['\"]?)(\w+)\1(.*)\n(?:(?!.*sglang).*\n)*?[ \t]*\2[ \t]*$")
 _LONGEST = 1 << 15
 _INSIDE_QUOTES = re.compile(r"\\(?P<escaped>[\\\"$`\n])|" + _EXPANSION)
 # What a shell expands if unquoted; `q` stands for every quoted letter.
@@ -110,7 +112,7 @@ def shell_commands(text: str) -> list[list[Word]]:
     """Return every simple command of `text`, without its redirections."""
     if len(text) > _LONGEST:
         raise UsageError(f"the server command has {len(text)} letters: {_LONGEST} are the most")
-    whole = _LAST_CONTINUATION.sub("", text.replace("\r\n", "\n"))
+    whole = _LAST_CONTINUATION.sub("", _DOCUMENT.sub(r"\3", text.replace("\r\n", "\n")))
     return [words for words in _commands(whole) if words]
 
 
@@ -133,7 +135,10 @@ def _commands(text: str) -> Iterator[list[Word]]:
         elif kind in ("blank", "comment", "redirect", "operator"):
             writing = command.take(writing)
             if kind == "redirect":
-                _no_document(piece[0])
+                if piece[0].lstrip("0123456789") in ("<<", "<<-"):
+                    raise UsageError(
+                        f"the server command reads a document ({piece[0]}), which is not followed"
+                    )
                 command.drops_next = True
             if kind == "operator":
                 yield command.words
@@ -142,11 +147,6 @@ def _commands(text: str) -> Iterator[list[Word]]:
             _add(writing, kind, piece)
     command.take(writing)
     yield command.words
-
-
-def _no_document(operator: str) -> None:
-    if operator.lstrip("0123456789").startswith("<<"):
-        raise UsageError(f"the server command reads a document ({operator}), which is not followed")
 
 
 def _add(writing: _Writing, kind: str | None, piece: re.Match[str]) -> None:

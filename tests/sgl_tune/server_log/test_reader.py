@@ -12,6 +12,7 @@ from runtime.server.units import GIB
 from sgl_tune.errors import UsageError
 from sgl_tune.server_log.log import ServerLog, read_server_log
 
+VLLM = b"(EngineCore pid=7) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0"
 RELEASE_0_4 = """\
 [2025-03-27 21:33:20 TP0] Init torch distributed ends. mem usage=0.33 GB
 [2025-03-27 21:33:20 TP0] Load weight begin. avail mem=139.21 GB
@@ -76,9 +77,6 @@ mem usage=0.10 GB, avail mem=14.90 GB.
     steps = _read(tmp_path, RELEASE_0_5_17 + more).lead.steps
     assert [step.phase for step in steps[-3:]] == ["draft weights", "kv pool", "draft graphs"]
     assert (steps[2].used_bytes, steps[-2].used_bytes) == (round(61.34 * GIB), GIB)
-
-
-VLLM = b"(EngineCore pid=7) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0"
 
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"\x7fELF" + bytes(range(256)) * 40, VLLM], ids=len)
