@@ -133,14 +133,12 @@ class OpSearch:
         share: list[Candidate],
         swept: Mapping[int, BucketReport],
     ) -> BucketReport:
-        before = swept.get(self._pilot_before(place)) if self._transfers else None
+        last = max((pilot for pilot in self._pilots if pilot < place), default=-1)
+        before = swept.get(last) if self._transfers else None
         _expect(bench, before.screened if before else {})
         seen = fitting(before.screened, candidates) if before else None
         chosen = worth_sweeping(share, seen, self._policy)
         return self._screen(bench, candidates, _with_default(chosen, share), pilot=True)
-
-    def _pilot_before(self, place: int) -> int:
-        return max((pilot for pilot in self._pilots if pilot < place), default=-1)
 
     def _benches(
         self, places: Sequence[int], own: Sequence[int]

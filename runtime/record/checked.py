@@ -87,13 +87,10 @@ def _read(kind: Any, data: Any, where: str, strict: bool) -> Any:
 def _check_depth(data: Any, where: str) -> None:
     level = [data]
     for _ in range(DEEPEST):
-        inner = [one.values() if isinstance(one, dict) else one for one in level if _is_nested(one)]
+        nested = [one for one in level if isinstance(one, (dict, list, tuple))]
+        inner = [one.values() if isinstance(one, dict) else one for one in nested]
         level = [one for several in inner for one in several]
     expect(not level, f"at most {DEEPEST} levels deep", where)
-
-
-def _is_nested(data: Any) -> bool:
-    return isinstance(data, (dict, list, tuple))
 
 
 def _the_one_of(kinds: list[Any], data: Any) -> Any:

@@ -82,9 +82,10 @@ class Search:
         blocked = _Blocked("no fraction leaves the wanted memory free", "")
         for _ in range(_STEPS):
             trial, known = known or self._trial(knobs, notch), None
-            if _ended_otherwise(trial):
-                if not _has_no_pool(trial) or trial.notch >= trial.least_notch:
-                    return _Blocked(_words(trial), trial.report.run.failed_in or "")
+            if trial.report.verdict in ("failed", "refused"):
+                failed_in = trial.report.run.failed_in or ""
+                if failed_in not in ("kv pool", "draft kv pool") or trial.notch >= trial.least_notch:
+                    return _Blocked(_words(trial), failed_in)
                 notch = min(_HIGHEST, trial.least_notch + _SOME_POOL)
                 continue
             spare = trial.slack - self._wanted(trial)
@@ -142,14 +143,6 @@ def _half(knobs: Knobs, name: str, ranks: int, goals: Goals) -> int | None:
     if value // 2 >= least:
         return int(value // 2)
     return NO_GRAPHS if name == "graphs" else None
-
-
-def _ended_otherwise(trial: Trial) -> bool:
-    return trial.report.verdict in ("failed", "refused")
-
-
-def _has_no_pool(trial: Trial) -> bool:
-    return trial.report.run.failed_in in ("kv pool", "draft kv pool")
 
 
 def _words(trial: Trial) -> str:

@@ -118,7 +118,8 @@ class RecordedPlan:
         ranks = (
             f"rank {started[0]} was" if len(started) == 1 else f"ranks {', '.join(map(str, started))} were"
         )
-        alike = "; those between are taken to ask for the same" if _has_gaps(started) else ""
+        has_gaps = any(later - rank > 1 for rank, later in pairwise(started))
+        alike = "; those between are taken to ask for the same" if has_gaps else ""
         asked = f"asked of {named} on {first.asked.gpu}: {ranks} started{alike}"
         return (asked, *self._prefills, *self.deployment.notes)
 
@@ -165,10 +166,6 @@ class RecordedPlan:
 def _end(record: Record) -> str:
     where = f" in {record.ending.phase}" if record.ending.phase else ""
     return f"ended{where}: {record.ending.type or record.ending.how}"
-
-
-def _has_gaps(ranks: Sequence[int]) -> bool:
-    return any(later - rank > 1 for rank, later in pairwise(ranks))
 
 
 def plan_of(records: Sequence[Record], whose: Whose, workers: int) -> RecordedPlan:

@@ -67,7 +67,8 @@ def chosen_by_pip(report: Path) -> list[Wheel]:
         name = normal(told["name"])
         if not digest:
             raise ValueError(f"the index gives no sha256 of {name} {told['version']}")
-        found.append(Wheel(name, told["version"], download["url"], digest, headers_only=is_left_out(name)))
+        is_left_out = _LEFT_OUT.fullmatch(name) is not None
+        found.append(Wheel(name, told["version"], download["url"], digest, headers_only=is_left_out))
     return found
 
 
@@ -96,11 +97,6 @@ def read_plan(path: Path) -> Plan | None:
         return Plan(str(held["release"]), str(held["python"]), wheels)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def is_left_out(name: str) -> bool:
-    """Whether only the headers of this package are kept."""
-    return _LEFT_OUT.fullmatch(name) is not None
 
 
 def compiler_for(resolved: Mapping[str, str]) -> list[str]:

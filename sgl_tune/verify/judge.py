@@ -90,7 +90,8 @@ class Judge:
             found += missing
         verdict = Verdict.PARTIAL if any(CODES[one.code].in_part for one in decisive) else Verdict.HIT
         asked = [key for key in loaded.entries if not self._coverage or key in self._coverage.keys]
-        if killing := [key for key in asked if _kills_a_lookup(loaded.entries[key][0], reader)]:
+        killing = [key for key in asked if isinstance(loaded.entries[key][0], (list, dict))]
+        if killing and not reader.matches_runners:  # FlashInfer before 0.6.16 puts any runner into a set
             verdict = Verdict.CRASH
             found.append(_killing(Raised("TypeError", "unhashable", killing[0])))
         checksum = _checksum(file, reader)
@@ -107,11 +108,6 @@ class Judge:
 def _broken(error: BrokenCacheFile) -> Finding:
     code = _BROKEN_CODES[error.exception]
     return finding(code, f"{error.what}: the server dies with {error.exception}")
-
-
-def _kills_a_lookup(runner: object, reader: FlashInfer) -> bool:
-    """Whether this runner crashes a lookup, because FlashInfer before 0.6.16 puts any runner into a set."""
-    return not reader.matches_runners and isinstance(runner, (list, dict))
 
 
 def _killing(outcome: Raised) -> Finding:

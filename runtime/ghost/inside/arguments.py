@@ -35,7 +35,7 @@ def cannot_follow(values: Any) -> str:
             why = cannot_follow(value)
         elif hasattr(value, "data_ptr"):
             why = "it was given memory of the host, which its host code may write"
-        elif _is_harmless(kind):
+        elif kind.__module__.split(".")[0] in LIBRARIES and kind.__name__ in NAMES:
             continue
         else:
             why = f"it was given an object: {kind.__name__}"
@@ -49,7 +49,3 @@ def _is_address(number: int) -> bool:
     found = _Pointer()
     library().runtime("cudaPointerGetAttributes")(ctypes.byref(found), ctypes.c_void_p(number))
     return found.type != 0
-
-
-def _is_harmless(kind: type) -> bool:
-    return kind.__module__.split(".")[0] in LIBRARIES and kind.__name__ in NAMES

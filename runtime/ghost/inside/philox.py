@@ -19,7 +19,8 @@ def uniform(seed: int, offset: int, count: int, low: float, high: float) -> list
 
 
 def _between_0_and_1(seed: int, offset: int, thread: int) -> float:
-    drawn = _float32(_drawn(seed, offset, thread)[offset % 4] * 2.0**-32 + 2.0**-33)
+    exact = _drawn(seed, offset, thread)[offset % 4] * 2.0**-32 + 2.0**-33
+    (drawn,) = struct.unpack("f", struct.pack("f", exact))
     return 0.0 if drawn == 1.0 else drawn  # torch turns the interval (0, 1] round
 
 
@@ -37,7 +38,3 @@ def _drawn(seed: int, offset: int, thread: int) -> tuple[int, int, int, int]:
         )
         keys = (keys[0] + _STEPS[0]) & _MASK, (keys[1] + _STEPS[1]) & _MASK
     return a, b, c, d
-
-
-def _float32(value: float) -> float:
-    return float(struct.unpack("f", struct.pack("f", value))[0])

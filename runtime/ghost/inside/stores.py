@@ -107,7 +107,7 @@ class Flow:
         """Whether a function is Triton's or Python's own: none of these writes, except the stores above."""
         if isinstance(node, ast.Name):
             return hasattr(builtins, node.id) or self._is_language(self._scope.get(node.id))
-        return _root(node) not in self._from and _called_attribute(node) not in FOREIGN
+        return _root(node) not in self._from and getattr(node, "attr", "") not in FOREIGN
 
     @staticmethod
     def _is_language(value: Any) -> bool:
@@ -132,10 +132,6 @@ def _root(node: ast.AST) -> str:
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _called_attribute(node: ast.AST) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _bound(node: ast.Call, names: list[str]) -> Iterator[tuple[str, ast.AST]]:

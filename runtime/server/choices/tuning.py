@@ -9,7 +9,7 @@ from runtime.server.backends import backend_row
 from runtime.server.errors import Unsupported
 from runtime.server.gpus import CPU, GpuModel
 
-MODELOPT_FP8 = ("modelopt", "modelopt_fp8")
+MODELOPT_FP8 = ("modelopt", "modelopt_fp8")  # with one scale per tensor: FlashInfer runs their GEMMs
 _TUNED_FP4 = ("flashinfer_cutlass", "flashinfer_cutedsl")
 
 
@@ -33,7 +33,7 @@ def gate(asked: Asked, backend: str, stored: str | None, gpu: GpuModel) -> Gate:
         return Gate(True, f"MoE backend {backend}")
     if stored == "modelopt_fp4" and fp4_gemm_backend(asked, gpu) in _TUNED_FP4:
         return Gate(True, f"FP4 GEMMs of quantization {stored}")
-    if runs_fp8_gemm(stored, gpu):
+    if stored in MODELOPT_FP8 and gpu.major in (9, 10, 12):
         return Gate(True, f"FP8 GEMMs of quantization {stored}")
     gemms = "unquantized GEMMs" if stored is None else f"GEMMs of quantization {stored}"
     return Gate(False, f"SGLang tunes no experts of MoE backend {backend}, and no {gemms}")
@@ -46,8 +46,3 @@ def fp4_gemm_backend(asked: Asked, gpu: GpuModel) -> str:
     if gpu.major == 10:
         return "flashinfer_cutedsl"
     return "marlin" if gpu.major < 10 else "flashinfer_cutlass"
-
-
-def runs_fp8_gemm(stored: str | None, gpu: GpuModel) -> bool:
-    """Whether FlashInfer runs the fp8 GEMMs: those of modelopt, with one scale per tensor."""
-    return stored in MODELOPT_FP8 and gpu.major in (9, 10, 12)

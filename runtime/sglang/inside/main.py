@@ -68,7 +68,7 @@ def main() -> None:
         if not given["remote_code"]:
             verdict.share()
     garbage.freeze_for_good()  # a start collects four times, and none of what was imported is garbage
-    stream.say("hello", **imports.versions(), cpu=_cpu(), cage=holds)
+    stream.say("hello", **imports.versions(), cpu=round(sum(os.times()[:2]), 2), cage=holds)
     for line in sys.stdin:
         request = json.loads(line)
         if given["ghost"]:
@@ -140,10 +140,6 @@ def _end_with(parent: int) -> None:
     if os.getppid() != parent:
         os._exit(0)
     signal.signal(signal.SIGQUIT, signal.SIG_IGN)
-
-
-def _cpu() -> float:
-    return round(sum(os.times()[:2]), 2)
 
 
 if __name__ == "__main__":

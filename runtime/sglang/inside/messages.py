@@ -45,7 +45,8 @@ def _told(function: Callable[..., Any], opened: set[int], peers: Peers) -> Calla
         values = [*args, *kwargs.values()]
         groups = [value for value in values if isinstance(value, dist.ProcessGroup)]
         group: Any = groups[0] if groups else dist.group.WORLD
-        if any(isinstance(value, _operations(dist)) and value == dist.ReduceOp.MIN for value in values):
+        operations = dist.ReduceOp, dist.ReduceOp.RedOpType
+        if any(isinstance(value, operations) and value == dist.ReduceOp.MIN for value in values):
             _ask_peers(group.size(), peers, _tensors(values))
         if group.size() > 1 and any(tensor.is_cuda for tensor in _tensors(values)):
             if id(group) not in opened:
@@ -55,10 +56,6 @@ def _told(function: Callable[..., Any], opened: set[int], peers: Peers) -> Calla
         return function(*args, **kwargs)
 
     return call
-
-
-def _operations(dist: Any) -> tuple[type, ...]:
-    return (dist.ReduceOp, dist.ReduceOp.RedOpType)
 
 
 def _ask_peers(ranks: int, peers: Peers, values: Iterable[Any]) -> None:

@@ -63,6 +63,7 @@ def _read_sglang(listing: Listing, on_error: OnError) -> Cache | None:
     files = (
         RankFile(listing.folder / name, rank) for name, rank in sorted(ranks, key=lambda pair: pair[1].order)
     )
+    broken = [name for name in listing.files if name.endswith(BROKEN)]
     runs = list_folder(listing.folder / "runs", listing.root, on_error) if "runs" in listing.folders else None
     leftovers = listing.paths(listing.temporary()) + (runs.paths(runs.temporary()) if runs else ())
     return Cache(
@@ -74,13 +75,9 @@ def _read_sglang(listing: Listing, on_error: OnError) -> Cache | None:
         files=tuple(files),
         leftovers=leftovers,
         runs=runs.paths([name for name in runs.files if name.endswith(".json")]) if runs else (),
-        broken=listing.paths([name for name in listing.files if _is_set_aside(name)]),
+        broken=listing.paths([name for name in broken if RankName.parse(name.removesuffix(BROKEN))]),
         manifest=listing.folder / MANIFEST if MANIFEST in listing.files else None,
     )
-
-
-def _is_set_aside(name: str) -> bool:
-    return name.endswith(BROKEN) and RankName.parse(name.removesuffix(BROKEN)) is not None
 
 
 SGLANG = Layout("sglang", "SGLang", ("flashinfer/autotune",), _read_sglang)

@@ -60,8 +60,9 @@ def restrict(writable: Iterable[str], runnable: Iterable[str], with_ports: bool)
         return []
     rules = _create(version, with_ports)
     try:
-        for place in _readable():
-            _allow(rules, place, READ, version)
+        for name in os.listdir("/"):  # noqa: PTH208 no Path needed
+            if name != "dev":  # its GPUs would be used and its disks read
+                _allow(rules, f"/{name}", READ, version)
         _allow(rules, "/", _READ_DIR, version)
         for place in runnable:
             _allow(rules, place, READ | RUN, version)
@@ -99,11 +100,6 @@ def _create(version: int, with_ports: bool) -> int:
     attributes = _Attributes(every, ports, scoped)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     return call("landlock_create_ruleset", ctypes.byref(attributes), size, 0)
-
-
-def _readable() -> Iterable[str]:
-    """Return all top folders but /dev: its GPUs would be used and its disks read."""
-    return [f"/{name}" for name in os.listdir("/") if name != "dev"]  # noqa: PTH208 no Path needed
 
 
 def _allow(rules: int, place: str, access: int, version: int) -> None:
