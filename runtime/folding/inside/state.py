@@ -53,6 +53,11 @@ def form_of(one: Any) -> Any:  # what another value must have to stand for this 
     return type(one) if is_small(one) else id(one)
 
 
+def fields_of(one: Any) -> Any:  # what must be the same in an argument of a pass that repeats another
+    inside = {} if isinstance(one, torch.Tensor) else getattr(one, "__dict__", {})
+    return form_of(one), [(name, form_of(two), type(two) is int and two) for name, two in inside.items()]
+
+
 def is_small(one: Any) -> bool:
     """Whether an object is no more than a few attributes, so that another of its kind can stand for it."""
     if isinstance(one, _ALONE) or callable(one):

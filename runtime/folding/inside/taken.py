@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple
 
 import torch
+from torch import _C
 
 from runtime.folding.inside import running
 from runtime.folding.inside.state import Path, put, state
@@ -47,7 +49,6 @@ class Taken(NamedTuple):
     stays: frozenset[int]  # the places that were not released
     counts: tuple[int, ...]  # their ids
 
-    @property
     def most(self) -> int:
         """Return what torch may ask of the driver for it: a small allocation can take a segment of 20 MiB."""
         sizes = (step[0] for take in self.takes for step in take.steps if type(step) is tuple)
@@ -142,26 +143,41 @@ class Again:
             put(self._given, path, self.result(self._held[path]))
 
     def _run(self, take: Take) -> None:
-        memory, written = self._memory, dict[int, int]()  # the largest that was taken at an address
+        memory, stays, place, runs = self._memory, self._stays, self._all, small.runs()
+        allocate, release = _C._cuda_cudaCachingAllocator_raw_alloc, _C._cuda_cudaCachingAllocator_raw_delete
+        written = dict[int, int]()  # the largest that was taken at an address
         for step in take.steps:
-            if type(step) is int:
-                torch._C._cuda_cudaCachingAllocator_raw_delete(memory.pop(step))
-            elif type(step) is Swap:
+            kind = type(step)
+            if kind is int:
+                release(memory.pop(step))
+            elif kind is Swap:
                 self._swap(step)
             else:
-                if self._all in self._stays:
-                    theirs = torch.cuda.ExternalStream(step[1]) if step[1] else torch.cuda.default_stream()
-                    with torch.cuda.stream(theirs):
-                        made = memory[self._all] = torch.empty(step[0], dtype=torch.uint8, device="cuda")
+                if place in stays:
+                    with _on(step[1]):
+                        made = memory[place] = torch.empty(step[0], dtype=torch.uint8, device="cuda")
                     at = made.data_ptr()
                 else:
-                    at = memory[self._all] = torch._C._cuda_cudaCachingAllocator_raw_alloc(*step)
-                written[at] = max(step[0], written.get(at, 0))
-                self._all += 1
-        for at, size in written.items() if small.runs() else ():
+                    at = memory[place] = allocate(*step)
+                place += 1
+                if runs and written.get(at, 0) < step[0]:
+                    written[at] = step[0]
+        self._all = place
+        for at, size in written.items():
             library().mark(at, size, 0)
         if any(take.grown):
             library().runtime("ghost_grow")((ctypes.c_uint64 * len(take.grown))(*take.grown))
+
+
+def _on(stream: int) -> AbstractContextManager[Any]:
+    if stream == _C._cuda_getCurrentRawStream(torch.cuda.current_device()):
+        return nullcontext()
+    return torch.cuda.stream(torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream())
+
+
+def streams() -> tuple[int, ...]:  # the current one, and those in the captured graph
+    here = _C._cuda_getCurrentRawStream(torch.cuda.current_device())
+    return here, *asked("ghost_captured", GRAPH)[4:]
 
 
 def _listen(what: Literal["all"] | None) -> None:
@@ -171,7 +187,7 @@ def _listen(what: Literal["all"] | None) -> None:
 def _history() -> list[dict[str, Any]]:
     for one in NO_POOL:  # torch 2.11 gives back a reference to each that it never took
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
-    return list(torch._C._cuda_memorySnapshot(NO_POOL)["device_traces"][torch.cuda.current_device()])
+    return list(_C._cuda_memorySnapshot(NO_POOL)["device_traces"][torch.cuda.current_device()])
 
 
 def asked(name: str, kind: Any) -> list[int]:
