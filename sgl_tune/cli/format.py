@@ -64,9 +64,7 @@ def sink(format: Enum, quiet: bool) -> Format:
 _HELP = "How to print the result. quiet (-q) prints what a script needs; agent prints plain tables with tabs."
 FormatOption = Annotated[Format, Option("--format", help=_HELP, show_default=True)]
 DocumentFormatOption = Annotated[DocumentFormat, Option("--format", help=_HELP, show_default=True)]
-_OF_FINDINGS = (
-    "How to print the result. github is for one machine; markdown, junit, prometheus are for --fleet."
-)
+_OF_FINDINGS = "How to print it. github is for one machine; markdown, junit and prometheus are for --fleet."
 FindingsFormatOption = Annotated[FindingsFormat, Option("--format", help=_OF_FINDINGS, show_default=True)]
 EnvironmentFormatOption = Annotated[EnvironmentFormat, Option("--format", help=_HELP, show_default=True)]
 QuietOption = Annotated[bool, Option("-q", "--quiet", hidden=True)]
@@ -83,11 +81,5 @@ def _number(seconds: float) -> float:
 
 
 CacheDirOption = Annotated[
-    Path | None,
-    Option(
-        "--cache-dir",
-        help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.",
-        metavar="DIR",
-        show_default=False,
-    ),
+    Path | None, Option("--cache-dir", help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.", metavar="DIR")
 ]

@@ -71,7 +71,8 @@ def told(error: Any) -> UsageError:
     if kind == "BadOptionUsage" and "requires" in error.message:
         return UsageError(f"{error.option_name} needs a value", _values(context, error.option_name) or helps)
     if kind == "MissingParameter":
-        return UsageError(f"{_name(error.param)} is missing", helps)
+        examples = re.findall(r"Example: .+", context.command.help or "")
+        return UsageError(f"{_name(error.param)} is missing", [*examples, helps][0])
     if kind == "BadParameter" and error.param is not None:
         return UsageError(f"{_name(error.param)}: {_plain(error.message)}", _nearest(error) or helps)
     return UsageError(_plain(error.format_message()), helps)

@@ -17,7 +17,6 @@ ServerOption = Annotated[
         "--server",
         metavar="PATH|X.Y.Z|core",
         help="The server to ask: a Python or a venv with SGLang, an added release, or the runtime core.",
-        show_default=False,
     ),
 ]
 RemoteCodeOption = Annotated[

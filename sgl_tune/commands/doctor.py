@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+from runtime.ghost.gpus import find
+from sgl_tune.asking.whom import ByServer
+from sgl_tune.cache.layouts.find import caches_open
+from sgl_tune.cache.scan import Scanner
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.asked import ServerOption, asked_by
 from sgl_tune.commands.verify import Told, judged, warming
+from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.file_option import FileOption
+from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import ServerCommand, ServerFlags
+from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import Ended, SglTuneError
 from sgl_tune.verify.environment import target_here
-from sgl_tune.verify.expected import WARM
 from sgl_tune.verify.findings import Severity, Verdict
 from sgl_tune.verify.scope import VerifyOptions
 
 _USED = (Verdict.HIT, Verdict.PARTIAL)
 _OF_VERIFY = (
     ("--model-config", "model_config", "FILE"),
-    ("--gpu", "gpu", "GPU"),
+    ("--gpu", "gpu", "h200"),
     ("--cache-dir", "cache_dir", "DIR"),
 )
 _COMPARE = (
@@ -44,36 +53,45 @@ def doctor(
     """
     out = Output(sink(format, quiet))
     by = asked_by(ServerFlags(), file, command, server)
+    here, silent = target_here(), Output(Format.quiet)
+    gpu = _gpu_of_caches(by) if by.command and here.metadata is None else None
+    by = replace(by, flags=by.flags.changed(gpu=gpu))
     asked = VerifyOptions(by.flags, None, by.command, by.deployment)
     out.note("Looking at what the next start here would load; to ask SGLang itself may take minutes.")
-    silent = Output(Format.quiet)
-    told = Told(asked, target_here(), None, None, None, by, "doctor")
+    told = Told(asked, here, None, None, None, by, "doctor")
     try:
         found = judged(silent, told)
     except SglTuneError as error:
         raise type(error)(error.message, _by_verify(told, error.remedy)) from None
     is_used = found.ok and any(one.verdict in _USED for one in found.report.files)
-    is_known = not found.ok or asked.names_a_deployment or told.machine.metadata is not None
-    is_known &= not found.verdict.startswith("not known")
+    is_known = not found.ok or asked.names_a_deployment or here.metadata is not None
+    is_known &= not (found.verdict.startswith("not known") or (found.ok and gpu))
     _, _, why = found.verdict.partition(": " if found.ok else "; ")
-    if found.ok and told.machine.metadata is None:
+    if found.ok and here.metadata is None:
         why += "; not compared with this machine, which has no GPU with a FlashInfer"
-    report = found.report
-    located = [
-        *report.findings,
-        *(one._replace(where=str(f.path)) for f in report.files for one in f.findings),
-    ]
-    worst = next((one for one in located if one.severity is Severity.ERROR), None)
+    of_files = (one._replace(where=str(f.path)) for f in found.report.files for one in f.findings)
+    errors = (one for one in (*found.report.findings, *of_files) if one.severity is Severity.ERROR)
+    worst = next(errors, None)
     fix = worst.remedy if worst else "" if is_known else _COMPARE
     if worst is not None:
         why = f"{worst}; {why}" if is_known else worst.message
-        fix = warming(told) if asked.names_a_deployment and fix == WARM else fix
+    why = f"if its GPU is that of the caches here, {gpu}: {why}" if gpu else why
     judgement = "used" if is_used else "nothing to use" if found.ok else "not used"
     says = f"{judgement if is_known else 'not known'}: {why}"
     line = f"{says}; fix: {fix}" if fix else says
     data = {"used": is_used and is_known, "ok": found.ok and is_known, "verdict": says, "fix": fix or None}
     out.result(data, lambda: out.line(line), [line])
     raise Ended(0 if data["ok"] else 1)
+
+
+def _gpu_of_caches(by: ByServer) -> str | None:
+    """Return the only GPU for which the caches in the server's folder were tuned, if nothing else says it."""
+    launch = launch_of(by.command)
+    if local_gpus() or (launch.container and launch.container.gpu):
+        return None
+    root = Path(launch.environment.get("SGLANG_CACHE_DIR") or default_cache_dir())
+    gpus = {(one.environment or {}).get("gpu", "") for one in Scanner().scan_all(caches_open(root))}
+    return gpu if len(gpus) == 1 and find(gpu := gpus.pop()) else None
 
 
 def _by_verify(told: Told, remedy: str | None) -> str | None:

@@ -40,7 +40,6 @@ def explain(
             "--against",
             metavar="PATH|X.Y.Z|GPU",
             help="Compare with another server or another GPU, and show which caches survive.",
-            show_default=False,
         ),
     ] = None,
     target: TargetOption = None,

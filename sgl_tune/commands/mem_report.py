@@ -31,7 +31,7 @@ _FILES = "Files"
 
 
 def _question(*names: str, help: str, metavar: str | None = None, panel: str = _QUESTION) -> Any:
-    return Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False)
+    return Option(*names, help=help, metavar=metavar, rich_help_panel=panel)
 
 
 _fit = partial(_question, panel=_FIT)
@@ -108,7 +108,7 @@ def mem_report(
     ] = None,
     record: Annotated[Path | None, _file("--record", help="Write the start's record, as JSON.")] = None,
     verbose: Annotated[
-        bool, Option("-v", "--verbose", help="Also show where the numbers come from.", show_default=False)
+        bool, Option("-v", "--verbose", help="Also show where the numbers come from.")
     ] = False,
     format: DocumentFormatOption = DocumentFormat.human,
     quiet: QuietOption = False,
@@ -153,8 +153,6 @@ def mem_report(
         _show_log(out, asked.from_log)
     if log is None and not asked.names_a_start and not os.path.lexists(PROJECT_FILE):
         raise UsageError("no model is named, so there is no start to predict", _NAME_ONE)
-    if asked.from_run is None:
-        out.note("simulating the start, which takes some seconds")
     if find_spec("torch") is None:
         raise UsageError("mem-report needs torch", "pip install 'sgl-tune[runtime]'")
     from sgl_tune.memory.command import report_start  # imports torch, which a log does not need

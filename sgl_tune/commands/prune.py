@@ -27,10 +27,7 @@ from sgl_tune.verify.files import unusable_files
 
 def prune(
     folder: Annotated[
-        Path | None,
-        Argument(
-            metavar="FOLDER|KEY", help="Only caches below this folder, or with this key.", show_default=False
-        ),
+        Path | None, Argument(metavar="FOLDER|KEY", help="Only caches below this folder, or with this key.")
     ] = None,
     stale: Annotated[
         bool,

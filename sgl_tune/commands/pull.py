@@ -46,7 +46,6 @@ def pull(
         Argument(
             metavar="URL",
             help="oci://REGISTRY/NAME:TAG, or @sha256:...; s3://BUCKET/FOLDER/, file:///FOLDER/, or a file.",
-            show_default=False,
         ),
     ],
     output: Annotated[

@@ -37,12 +37,7 @@ def push(
         ),
     ],
     url: Annotated[
-        str,
-        Argument(
-            metavar="URL",
-            help="oci://REGISTRY/NAME:TAG, s3://BUCKET/FOLDER/, file:///FOLDER/.",
-            show_default=False,
-        ),
+        str, Argument(metavar="URL", help="oci://REGISTRY/NAME:TAG, s3://BUCKET/FOLDER/, file:///FOLDER/.")
     ],
     cache_dir: CacheDirOption = None,
     replace: Annotated[

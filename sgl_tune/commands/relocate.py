@@ -22,8 +22,7 @@ _COLUMNS = columns_of("STORE", ">CHANGED", ">RIGHT", "WHAT", "WHERE/")
 
 def relocate(
     root: Annotated[
-        Path | None,
-        Argument(metavar="ROOT", help="The stores' folder. Default: SGLang's.", show_default=False),
+        Path | None, Argument(metavar="ROOT", help="The stores' folder. Default: SGLang's.")
     ] = None,
     at: Annotated[
         str | None,

@@ -38,7 +38,7 @@ from sgl_tune.servers.plan import Plan, Wheel
 from sgl_tune.servers.server import Server, server_at
 from sgl_tune.units import count, human_bytes
 
-Release = Annotated[str, Argument(metavar="RELEASE", help="A release of SGLang: 0.5.23.", show_default=False)]
+Release = Annotated[str, Argument(metavar="RELEASE", help="A release of SGLang: 0.5.23.")]
 Yes = Annotated[bool, Option("-y", "--yes", help="Do not ask.")]
 
 

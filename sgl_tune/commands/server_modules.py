@@ -27,9 +27,7 @@ _COLUMNS = columns_of("MODULE", "STATE", "WHERE/", "WHY")
 
 
 def server_modules(
-    names: Annotated[
-        list[str] | None, Argument(metavar="[MODULE]...", help="Only these modules.", show_default=False)
-    ] = None,
+    names: Annotated[list[str] | None, Argument(metavar="[MODULE]...", help="Only these modules.")] = None,
     server: Annotated[
         str | None,
         Option(
@@ -44,17 +42,10 @@ def server_modules(
             metavar="PATH",
             help="Take modules from here: FlashInfer's cache, an image's files, an unpacked bundle, NAME.so,"
             " NAME.so.xz.",
-            show_default=False,
         ),
     ] = None,
     to: Annotated[
-        Path | None,
-        Option(
-            "--to",
-            metavar="FOLDER",
-            help="Write host code of modules here, as NAME.so.xz.",
-            show_default=False,
-        ),
+        Path | None, Option("--to", metavar="FOLDER", help="Write host code of modules here, as NAME.so.xz.")
     ] = None,
     build: Annotated[bool, Option("--build", help="Build the host code of these modules.")] = False,
     format: FormatOption = Format.human,

@@ -23,7 +23,7 @@ from sgl_tune.writing import check_place, write_text
 
 
 def _option(*names: str, help: str, metavar: str) -> Any:
-    return Option(*names, help=help, metavar=metavar, show_default=False)
+    return Option(*names, help=help, metavar=metavar)
 
 
 def start_report(
@@ -33,7 +33,6 @@ def start_report(
             metavar="LOG | -- COMMAND",
             help="A server's log: a file, a .gz, or - for standard input. After --: the command that starts"
             " the server.",
-            show_default=False,
         ),
     ] = None,
     ready: Annotated[

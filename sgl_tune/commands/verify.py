@@ -131,8 +131,6 @@ def verify(
         told = Told(asked._replace(path=path), machine, user, store, place, by)
         found = judged(out, told, replay, strict)
         _show(out, machine, found, format)
-        if asked.names_a_deployment and any(one.remedy == WARM for one in found.report.all_findings()):
-            out.hint(warming(told))
     raise Ended(0 if found.ok else 1)
 
 
@@ -194,6 +192,7 @@ def judged(out: Output, told: Told, replay: bool = False, strict: bool = False) 
     report = predict(scope.checked, scope.target, user)
     report = report._replace(findings=(*scope.findings, *report.findings))
     report = away.judged(report) if away else report
+    report = report.remedied(WARM, warming(told)) if asked.names_a_deployment else report
     replayed = _replay_all(scope, report, out) if replay else []
     timings = [found for one in replayed for found in one.findings]
     report = with_stores(report._replace(findings=(*report.findings, *timings)), stores, scope.target)

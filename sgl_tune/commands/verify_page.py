@@ -32,6 +32,7 @@ def show_report(
     place = attrgetter("where")
     of_stores = {found for one in stores for found in one.findings}
     findings = sorted((found for found in report.findings if found not in of_stores), key=place)
+    said = set[str]()
     by_place = {where: list(found) for where, found in groupby(findings, key=place)}
     tactics = (file for file in report.files if file.store == "tactics")
     for folder, group in groupby(tactics, key=lambda file: str(file.path.parent)):
@@ -40,13 +41,13 @@ def show_report(
         out.table(_COLUMNS, [_row(verdict, files) for verdict in dict.fromkeys(f.verdict for f in files)])
         of_files = _distinct(files)
         for found, where in of_files.items():
-            _show_finding(out, found, f"{_which(where)}: {found.message}")
+            _show_finding(out, found, f"{_which(where)}: {found.message}", said)
         for found in by_place.pop(folder, ()):
             if found._replace(where="") not in of_files:
-                _show_finding(out, found, found.message)
+                _show_finding(out, found, found.message, said)
         out.line()
     for found in chain.from_iterable(by_place.values()):
-        _show_finding(out, found, str(found))
+        _show_finding(out, found, str(found), said)
     for one in replayed:
         out.line(f"replay of {one.path.name} in {one.path.parent.name}: {replay_line([one])}")
     out.line(verdict, style="green" if ok else "red")
@@ -72,22 +73,28 @@ def _distinct(files: Sequence[FileReport]) -> dict[Finding, list[FileReport]]:
     return found
 
 
-def _show_finding(out: Output, found: Finding, message: str) -> None:
+def _show_finding(out: Output, found: Finding, message: str, said: set[str]) -> None:
+    """Print a finding. `said`: the remedies printed so far, which are not repeated."""
     out.line(f"{found.severity.value} {found.code}: {message}", style=STYLES[found.severity])
-    out.line(f"-> {found.remedy}", indent=4)
+    out.line("-> as above" if found.remedy in said else f"-> {found.remedy}", indent=4)
+    said.add(found.remedy)
 
 
 def github_lines(report: VerifyReport) -> Iterator[str]:
-    for file in report.files:
-        for found in file.findings:
-            yield _line(found, f"file={_escaped(str(file.path), _PROPERTY)},")
-    for found in report.findings:  # folders and deployments have no file to annotate
-        yield _line(found, "")
-
-
-def _line(found: Finding, place: str) -> str:
-    message = _escaped(f"{found}; {found.remedy}", _MESSAGE)
-    return f"::{_LEVELS[found.severity]} {place}title={_escaped(found.code, _PROPERTY)}::{message}"
+    said = set[str]()
+    places = [
+        (one, f"file={_escaped(str(file.path), _PROPERTY)},")
+        for file in report.files
+        for one in file.findings
+    ]
+    for found, place in [
+        *places,
+        *((one, "") for one in report.findings),
+    ]:  # a folder has no file to annotate
+        text = f"{found}" if found.remedy in said else f"{found}; {found.remedy}"
+        said.add(found.remedy)
+        title = _escaped(found.code, _PROPERTY)
+        yield f"::{_LEVELS[found.severity]} {place}title={title}::{_escaped(text, _MESSAGE)}"
 
 
 def _escaped(text: str, table: dict[str, str]) -> str:

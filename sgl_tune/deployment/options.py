@@ -34,12 +34,12 @@ def _models() -> list[str]:
 
 def _server(names: str, help: str, offers: Offer | None = None, metavar: str | None = None) -> Any:
     """Return a flag of SGLang's. `--help-server` lists it, and a command's own help does not."""
-    told: dict[str, Any] = {"hidden": True, "show_default": False, "autocompletion": offers}
+    told: dict[str, Any] = {"hidden": True, "autocompletion": offers}
     return Option(*names.split(), help=help, metavar=metavar, **told)
 
 
 def _target(name: str, help: str, metavar: str, offers: Offer | None = None) -> Any:
-    return Option(name, help=help, metavar=metavar, show_default=False, autocompletion=offers)
+    return Option(name, help=help, metavar=metavar, autocompletion=offers)
 
 
 TargetOption = Annotated[
@@ -51,7 +51,6 @@ ServerCommand = Annotated[
     Argument(
         metavar="[-- SERVER COMMAND]",
         help="After --: the command that starts the server, read as SGLang reads it.",
-        show_default=False,
     ),
 ]
 

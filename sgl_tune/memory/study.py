@@ -18,12 +18,15 @@ from sgl_tune.memory.by_server import server_starter
 from sgl_tune.memory.change import AS_IS, parse_change, parse_sweep
 from sgl_tune.memory.core.by_core import CoreStarter
 from sgl_tune.memory.fit import Search
+from sgl_tune.memory.layout import first_rank
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, check_alone
 from sgl_tune.memory.remedies import MOST_SECONDS, helpful
 from sgl_tune.memory.report import Answer
 from sgl_tune.memory.starting import Started, Starter
 from sgl_tune.memory.trial import Fit
 from sgl_tune.writing import write_text
+
+SLOW = "simulating the start, which takes some seconds"
 
 
 def fitted(asked: MemoryOptions, goals: FitOptions, shown: ShowOptions, out: Output) -> tuple[Fit, Starter]:
@@ -35,6 +38,7 @@ def fitted(asked: MemoryOptions, goals: FitOptions, shown: ShowOptions, out: Out
             argv, _ = argv_of(asked.flags, asked.command, starter.release)
             context = value_of(argv, ("--context-length",)) or ""
             wanted = goals.goals(int(context) if context.isdecimal() else None)
+            out.note(SLOW)
             return Search(starter.start, starter.release, wanted).fit(), starter
         except ConfigError as error:
             raise UsageError(error.message, error.remedy) from error
@@ -61,10 +65,12 @@ def starter_of(
 
 def study(asked: MemoryOptions, starter: Starter, out: Output, record: Path | None = None) -> Answer:
     """Return the start, each what-if, each step of the sweep, and the remedies."""
+    first_rank(asked.ranks)  # refuses what is no rank
     what_ifs = [parse_change(text) for text in asked.what_if]
     sweep = parse_sweep(asked.sweep) if asked.sweep else ()
-    for change in (*what_ifs, *sweep):
+    for change in (AS_IS, *what_ifs, *sweep):
         starter.check(change)
+    out.note(SLOW)
     first = starter.start(AS_IS)
     if record is not None and first.record is not None:
         write_text(record, first.record.to_json())

@@ -211,9 +211,8 @@ def _parsed(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         environment[setting[1]] = setting[2]
         rest.pop(0)
     if not rest:
-        raise UsageError(
-            "no command stands after --", "sgl-tune start-report -- python -m sglang.launch_server ..."
-        )
+        way = "sgl-tune start-report -- python -m sglang.launch_server ..."
+        raise UsageError("no command stands after --", way)
     if len(rest) == 1 and re.search(r"\s", rest[0]):
         return ["/bin/sh", "-c", rest[0]], environment
     return rest, environment

@@ -95,9 +95,7 @@ class Served:
             yield finding("server-ignores", message, WARM, where=self.name)
         if one.profiled:
             named = some([entry_name(key) for key in one.profiled])
-            message = (
-                f"rank {one.rank}: the server's own start would measure tactics while it asks for {named}"
-            )
+            message = f"rank {one.rank}: the server's own start would measure tactics: it asks for {named}"
             yield finding("server-profiles", f"{message}{words}", WARM, where=self.name)
 
 

@@ -52,9 +52,8 @@ class Coverage:
             if names:
                 severity = Severity.ERROR if none else None
                 message = f"it lacks {'; '.join(names)}: {fate}"
-                way_out = (
-                    self._wants.way_out if self._wants.way_out == WARM or asked_by == "tuning" else _UNTUNED
-                )
+                way_out = self._wants.way_out
+                way_out = way_out if way_out == WARM or asked_by == "tuning" else _UNTUNED
                 found.append(finding("keys-missing", message, way_out, severity))
         return found
 

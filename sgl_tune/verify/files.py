@@ -100,9 +100,7 @@ def _linked(path: Path, root: Path, judge: Judge) -> FileReport:
         followed = finding("is-a-link", message, "nothing to do, or put the file itself in its place")
         return judged._replace(findings=(followed, *judged.findings))
     if is_file(path):
-        message = (
-            f"{link}: the server loads that, whatever it holds; it is outside of the cache, not read here"
-        )
+        message = f"{link}: the server loads that; it is outside of the cache, and is not read here"
         found = finding("is-a-link", message, severity=Severity.ERROR)
         return FileReport(path, Verdict.PARTIAL, (found,), unread=True)
     message = f"{link}, where no file is: the server tunes, and puts one in its place"

@@ -195,6 +195,15 @@ class VerifyReport(NamedTuple):
             "findings": [found.to_json() for found in self.findings],
         }
 
+    def remedied(self, advice: str, command: str) -> VerifyReport:
+        """Return the report with this command in place of the advice to write it."""
+
+        def paste(found: Iterable[Finding]) -> tuple[Finding, ...]:
+            return tuple(one._replace(remedy=command) if one.remedy == advice else one for one in found)
+
+        files = (file._replace(findings=paste(file.findings)) for file in self.files)
+        return VerifyReport(tuple(files), paste(self.findings))
+
     def ok(self, strict: bool = False) -> bool:
         bad = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
         return not any(found.severity in bad for found in self.all_findings())

@@ -89,9 +89,8 @@ class _Watch:
             self._reports[member.number] = event["report"]
         elif event["kind"] == ERROR:
             member.show_output()
-            raise WorkFailed(
-                f"{self._fleet.describe(member.number)}: {event['message']}", event.get("remedy")
-            )
+            who = self._fleet.describe(member.number)
+            raise WorkFailed(f"{who}: {event['message']}", event.get("remedy"))
 
     def _tell_all(self, values: list[Any]) -> None:
         self._told.clear()

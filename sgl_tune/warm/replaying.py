@@ -43,9 +43,8 @@ def replay(plan: Plan, key: str, path: Path, timeout: float, tick: Callable[[], 
 
 def _timed(answer: Mapping[str, Any], path: Path) -> list[Timed]:
     if not answer["loaded"]:
-        raise UsageError(
-            f"{path}: FlashInfer does not load it here", "`sgl-tune verify` without --replay says why"
-        )
+        said = f"{path}: FlashInfer does not load it here"
+        raise UsageError(said, "`sgl-tune verify` without --replay says why")
     names = ("op", "bucket", "tactic", "best_ms", "default_ms", "failed")
     return [
         Timed(key=entry["file_key"], **{name: entry[name] for name in names}) for entry in answer["entries"]

@@ -18,11 +18,7 @@ from tests.sgl_tune.running import PROGRAM, environment, run, run_here
         ("inspekt", "inspekt: no such command", "did you mean inspect?"),
         ("frobnicate", "frobnicate: no such command", "the commands are warm, verify"),
         ("warm --dry-rnu", "--dry-rnu: `sgl-tune warm` has no such option", "did you mean --dry-run?"),
-        (
-            "warm --enable-metrics",
-            "--enable-metrics: `sgl-tune warm` has no such option",
-            "-- python -m sglang.launch_server --model-path MODEL --enable-metrics",
-        ),
+        ("warm --enable-metrics", "--enable-metrics: ", "launch_server --model-path MODEL --enable-metrics"),
         (
             "warm --dry-run python -m sglang.launch_server --model-path M",
             "-m: `sgl-tune warm` has no such option",
@@ -61,7 +57,8 @@ from tests.sgl_tune.running import PROGRAM, environment, run, run_here
         ),
         ("warm --timeout 0", "--timeout: 0.0 is not in the range", "`sgl-tune warm --help`"),
         ("inspect a b", "unexpected extra argument", "`sgl-tune inspect --help`"),
-        ("diff", "A is missing", "`sgl-tune diff --help`"),
+        ("diff", "A is missing", "Example: sgl-tune diff rank_tp0_pp0_dp0.json rank_tp1_pp0_dp0.json"),
+        ("diff 4aae", "B is missing", "Example: sgl-tune diff rank_tp0_pp0_dp0.json rank_tp1"),
         ("start-report", "no log is given", "give one file, - for standard input, or a command after --"),
         ("warm --dry-run --model Qwen3-30-A3B", "no model at 'Qwen3-30-A3B'", "did you mean Qwen3-30B-A3B?"),
     ],

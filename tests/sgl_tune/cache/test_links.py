@@ -61,7 +61,7 @@ def test_a_link_out_of_the_cache_is_loaded_by_the_server_and_read_by_nobody_here
     assert verdicts(report) == ["hit", "partial"] and not report.ok()
     (found,) = report.files[1].findings
     assert (found.code, found.severity) == ("is-a-link", Severity.ERROR)
-    assert "the server loads that, whatever it holds" in found.message and "secret" not in str(report)
+    assert "outside of the cache, and is not read here" in found.message and "secret" not in str(report)
     assert "ranks-differ" not in codes(report), "nobody knows whether they do"
 
 

@@ -33,16 +33,14 @@ def _on(machine: Target, patch: pytest.MonkeyPatch) -> Ran:
     return ran
 
 
-def test_files_that_load_on_this_machine_are_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_used_where_they_load_and_not_known_without_a_gpu(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_ranks(cache_folder(root), rank_names(tp=2))
     ran = _on(Target.of(TARGET, "this machine", "sm90"), monkeypatch)
     assert ran.code == 0 and ran.out.startswith("used: 2 of 2 files load")
     ran = _on(Target.of({**TARGET, "cuda_version": "12.9"}, "this machine", "sm90"), monkeypatch)
     assert ran.code == 1 and ran.out.startswith("not used: ") and "12.9" in ran.out
-
-
-def test_a_machine_without_a_gpu_does_not_know(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_ranks(cache_folder(root), rank_names(tp=2))
     ran = _on(UNTOLD, monkeypatch)
     assert ran.code == 1 and ran.out.startswith("not known: 2 of 2 files load")
     assert "not compared with this machine" in ran.out and "sgl-tune verify --target env.json" in ran.out
@@ -73,9 +71,14 @@ def test_the_fix_names_the_file_that_was_named(root: Path) -> None:
     (root / "start.sh").write_text(" ".join([*START.split(), "--model-path", "Qwen3-30B-A3B", *TUNED]))
     ran = run_here("doctor", "--server", "core", "-f", "start.sh")
     assert ran.code == 1 and ran.out.endswith("; fix: sgl-tune warm --server core -f start.sh\n")
-    ran = run_here("verify", "--server", "core", "--gpu", "h200", "--cache-dir", root, "-f", "start.sh")
+    write_ranks(cache_folder(root), rank_names(tp=2))
+    ran = run_here("doctor", "--server", "core", "-f", "start.sh")
+    assert ran.code == 1 and ran.out.startswith("not used: if its GPU is that of the caches here, NVIDIA H")
+    named = ("--server", "core", "--gpu", "h200", "--cache-dir", root, "-f", "start.sh")
+    ran = run_here("verify", *named)
     fix = f"sgl-tune warm --server core --gpu h200 --cache-dir {root} -f start.sh"
-    assert ran.code == 1 and " ".join(ran.err.split()).endswith(f"hint: {fix}")
+    assert ran.code == 1 and ran.out.count(fix) == 1
+    assert run_here("verify", "--format", "github", *named).out.count(fix) == 1
 
 
 PULL = "sgl-tune pull oci://r/c; exec "
