@@ -61,4 +61,4 @@ PHASES = {
         _between("warm-up request", "the server asks itself for a first answer", "ready", "warm-up request"),
     )
 }  # fmt: skip
-UNEXPLAINED = "unexplained"
+UNEXPLAINED, SHOWN = "unexplained", {"tactics": "autotune"}  # as a prediction of memory names it, for people

@@ -12,7 +12,7 @@ from sgl_tune.cli.table import Column
 from sgl_tune.server_log.show import evidence
 from sgl_tune.server_log.start import SEVERAL_CLOCKS
 from sgl_tune.start_report.against import Against
-from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
+from sgl_tune.start_report.phases import PHASES, SHOWN, UNEXPLAINED
 from sgl_tune.start_report.report import StartReport
 from sgl_tune.units import count, human_bytes
 from sgl_tune.web_page.render import rendered
@@ -35,7 +35,7 @@ def headline(report: StartReport) -> str:
         return f"no line has a time{more}"
     if not report.ready:
         ended = f"its command ended {_how(report.exit_code)}" if report.exit_code is not None else "stands"
-        where = "a phase that no line names" if report.stands_in == UNEXPLAINED else report.stands_in
+        where = {**SHOWN, UNEXPLAINED: "a phase that no line names"}.get(report.stands_in, report.stands_in)
         after = f"after {wall}" if report.wall_seconds else "in the one second that the log shows"
         if report.failure and report.outcome.failed_in not in ("", report.stands_in):
             return f"not ready {after}"  # the line above names the phase
@@ -65,7 +65,7 @@ def show_report(out: Output, report: StartReport) -> None:
 def show_against(out: Output, found: Against) -> None:
     out.line()
     out.line(found.headline, style="bold")
-    out.table(_columns(_AGAINST), found.rows)
+    out.table(_columns(_AGAINST), [(SHOWN.get(name, name), *times) for name, *times in found.rows])
 
 
 def notes(report: StartReport) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _parts(report: StartReport) -> Iterator[tuple[str, list[str]]]:
     for phase in report.phases:
         if phase.cause != PHASES[phase.name].spent_on:
             spared = [f"spared by: {phase.remedy}"] if phase.remedy and phase.hit is not True else []
-            yield f"{phase.name}: {phase.cause}", spared
+            yield f"{SHOWN.get(phase.name, phase.name)}: {phase.cause}", spared
     for file in report.tactics.files if report.tactics else ():
         yield file.line(), []
     for one in report.written:
@@ -125,7 +125,7 @@ def _rows(report: StartReport) -> Iterator[tuple[str, ...]]:
         hit = {True: "yes", False: "no", None: "unknown"}[phase.hit] if phase.store else "-"
         saves = f"{phase.saves_seconds:.1f} s" if phase.saves_seconds else "-"
         times = f"{phase.begins:.1f} s", f"{phase.seconds:.1f} s"
-        yield (phase.name, *times, bar, phase.store or "-", hit, saves)
+        yield (SHOWN.get(phase.name, phase.name), *times, bar, phase.store or "-", hit, saves)
 
 
 def _how(code: int) -> str:

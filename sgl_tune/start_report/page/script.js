@@ -1,6 +1,9 @@
 const took = n => n == null ? "–" : n >= 99.95 ? Math.round(n) + " s" : n.toFixed(1) + " s";
 const hit = phase => phase.hit == null ? "unknown" : phase.hit ? "yes" : "no";
 const none = () => element("span", { className: "none" }, "–");
+const shown = name => name === "tactics" ? "autotune" : name;
+report.phases.forEach(phase => phase.name = shown(phase.name));
+[...report.spans, ...(report.against ? report.against.changes : [])].forEach(one => one.phase = shown(one.phase));
 const phaseOf = name => report.phases.find(phase => phase.name === name);
 
 // ---- the timeline: builds stand out, what nothing explains is hatched

@@ -102,7 +102,7 @@ def test_quiet_and_markdown_show_the_seconds(cold: Path) -> None:
     assert run_here("start-report", cold, "-q").out == "89.000\n"
     shown = run_here("start-report", cold, "--format", "markdown").out
     assert shown.startswith("### ready after 89.0 s")
-    assert "| tactics | 23.0 s | 17.0 s | ##### | tactics | no |" in shown
+    assert "| autotune | 23.0 s | 17.0 s | ##### | tactics | no |" in shown
 
 
 def test_the_page_holds_the_report_and_fetches_nothing(cold: Path, warm: Path, tmp_path: Path) -> None:
