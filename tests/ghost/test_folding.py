@@ -14,7 +14,7 @@ from runtime.folding.inside.state import get, put, state
 class Layer(torch.nn.Module):
     def __init__(self, number: int, width: int = 8, window: int | None = None) -> None:
         super().__init__()
-        self.number, self.name, self.window = number, f"model.layers.{number}.mlp", window
+        self.number, self.name, self.window = number, f"layers.{number}.experts.3", window
         self.inner = torch.nn.Linear(width, 8)
 
 

@@ -8,13 +8,13 @@ import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
 
 MOST = 200_000  # values of two layers that are compared
-HOLDERS = (dict, list, tuple, OrderedDict)
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"(\d+)")
 
 
 def kinds(layers: Sequence[Any]) -> list[int]:
@@ -35,8 +35,8 @@ def _are_equal(layer: Any, another: Any, at: int, other: int) -> bool:
         if type(one) is int:
             return bool(one == two or one - at == two - other)
         if type(one) is str:
-            return one == two or _without(one, at) == _without(two, other)
-        if (id(one), id(two)) in met or (type(one) in HOLDERS and not one and not two):
+            return one == two or _are_alike(one, two, at, other)
+        if (id(one), id(two)) in met or (type(one) in (dict, list, tuple, OrderedDict) and not (one or two)):
             return True
         met[id(one), id(two)] = one, two  # which keeps their ids theirs
         (this, ours), (that, theirs) = _parts(one), _parts(two)
@@ -72,5 +72,6 @@ def _parts(one: Any) -> tuple[Any, Sequence[Any]]:
     return (None, inside) if inside or isinstance(one, (dict, list, tuple)) else (one, ())
 
 
-def _without(text: str, number: int) -> str:
-    return _NUMBER.sub(lambda found: "#" if int(found[0]) == number else found[0], text)
+def _are_alike(one: str, two: str, at: int, other: int) -> bool:
+    parts = zip_longest(_NUMBER.split(one), _NUMBER.split(two))
+    return all(a == b or (a, b) == (str(at), str(other)) for a, b in parts)

@@ -176,8 +176,7 @@ def _on(stream: int) -> AbstractContextManager[Any]:
 
 
 def streams() -> tuple[int, ...]:  # the current one, and those in the captured graph
-    here = _C._cuda_getCurrentRawStream(torch.cuda.current_device())
-    return here, *asked("ghost_captured", GRAPH)[4:]
+    return _C._cuda_getCurrentRawStream(torch.cuda.current_device()), *asked("ghost_captured", GRAPH)[4:]
 
 
 def _listen(what: Literal["all"] | None) -> None:
