@@ -74,10 +74,10 @@ def _distinct(files: Sequence[FileReport]) -> dict[Finding, list[FileReport]]:
 
 
 def _show_finding(out: Output, found: Finding, message: str, said: set[str]) -> None:
-    """Print a finding. `said`: the remedies printed so far, which are not repeated."""
+    """Print a finding. `said`: the long remedies printed so far, which are not repeated."""
     out.line(f"{found.severity.value} {found.code}: {message}", style=STYLES[found.severity])
     out.line("-> as above" if found.remedy in said else f"-> {found.remedy}", indent=4)
-    said.add(found.remedy)
+    said |= {found.remedy} if len(found.remedy) > 80 else set()
 
 
 def github_lines(report: VerifyReport) -> Iterator[str]:
@@ -92,7 +92,7 @@ def github_lines(report: VerifyReport) -> Iterator[str]:
         *((one, "") for one in report.findings),
     ]:  # a folder has no file to annotate
         text = f"{found}" if found.remedy in said else f"{found}; {found.remedy}"
-        said.add(found.remedy)
+        said |= {found.remedy} if len(found.remedy) > 80 else set()
         title = _escaped(found.code, _PROPERTY)
         yield f"::{_LEVELS[found.severity]} {place}title={title}::{_escaped(text, _MESSAGE)}"
 
