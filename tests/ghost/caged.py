@@ -45,9 +45,6 @@ def caged(
     before: str = "",
     writable: tuple[Path, ...] = (),
     code: tuple[Path, ...] = (),
-    python: str = sys.executable,
-    variables: dict[str, str] | None = None,
-    seconds: float = 60,
 ) -> Said:
     """Run `body` in the cage of `work`; `before` runs ahead of it, outside."""
     work.mkdir(exist_ok=True)
@@ -57,14 +54,14 @@ def caged(
     ours, theirs = os.pipe()
     told = {"stream": theirs, "work": str(work), "writable": [*map(str, writable)], "code": [*map(str, code)]}
     done = subprocess.run(
-        [python, "-I", script, json.dumps(told)],
+        [sys.executable, "-I", script, json.dumps(told)],
         pass_fds=[theirs],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=work,
-        env={"HOME": str(work), "PATH": "/usr/bin:/bin", "TMPDIR": str(work), **(variables or {})},
-        timeout=seconds,
+        env={"HOME": str(work), "PATH": "/usr/bin:/bin", "TMPDIR": str(work)},
+        timeout=120,
     )
     os.close(theirs)
     with os.fdopen(ours) as stream:

@@ -94,7 +94,7 @@ def test_a_build_that_is_killed_leaves_nothing_that_is_used_and_the_next_repairs
 ) -> None:
     """The next build may use another compiler; what lies there half built is repaired, too."""
     cache = tmp_path / "cache"
-    for seconds in (0.2, 1.5):
+    for seconds in (0.0, 0.7):
         killed = first_use(environment(), cache, **counting_compiler)
         deadline = time.monotonic() + 60
         while not list(cache.glob("ghost/.building-*/*")) and time.monotonic() < deadline:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
-import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +11,10 @@ import pytest
 from runtime.ghost.cage import lacking
 from runtime.ghost.inside.cage import landlock
 from tests.ghost.caged import Said, caged
+from tests.ghost.listening import Listener, listener
+from tests.warm.processes import until
+
+__all__ = ["listener"]
 
 _NATIVE = """
 import ctypes
@@ -37,33 +37,13 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-class Listener:
-    """A port on this machine's loopback that counts connections."""
-
-    def __init__(self) -> None:
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        self.count = 0
-        threading.Thread(target=self._count, daemon=True).start()
-
-    def _count(self) -> None:
-        while True:
-            try:
-                self.socket.accept()[0].close()
-            except OSError:
-                return
-            self.count += 1
-
-
-@pytest.fixture
-def listener() -> Iterator[Listener]:
-    found = Listener()
-    yield found
-    found.socket.close()
-
-
 def holds(said: Said, what: str) -> bool:
     return any(one.startswith(what) for one in said.holds)
+
+
+def needs(here: Said, what: str) -> None:
+    if not holds(here, what):
+        pytest.skip(f"this kernel cannot hold {what}")
 
 
 @pytest.fixture(scope="module")
@@ -153,8 +133,7 @@ def test_a_model_s_own_code_runs_only_where_it_was_allowed(work: Path) -> None:
 
 
 def test_native_code_writes_nothing_elsewhere(work: Path, outside: Path, here: Said) -> None:
-    if not holds(here, "files"):
-        pytest.skip("this kernel has no Landlock")
+    needs(here, "files")
     (outside / "there").write_text("kept")
     place = str(outside).encode()
     body = f"""{_NATIVE}
@@ -178,8 +157,7 @@ libc.system(b"echo x > {outside}/shell; echo shell >&2")
 def test_links_out_of_the_work_folder_lead_to_nothing_that_can_be_written(
     work: Path, outside: Path, here: Said
 ) -> None:
-    if not holds(here, "files"):
-        pytest.skip("this kernel has no Landlock")
+    needs(here, "files")
     work.mkdir()
     (work / "out").symlink_to(outside)
     (work / "file").symlink_to(outside / "file")
@@ -197,8 +175,7 @@ for path in ("out/new", "file", "../outside/new"):
 
 
 def test_no_packet_reaches_a_port_of_this_machine(work: Path, listener: Listener, here: Said) -> None:
-    if not holds(here, "network"):
-        pytest.skip("no network namespace can be made here")
+    needs(here, "network")
     body = f"""{_NATIVE}
 import struct, socket
 address = struct.pack("<H", 2) + struct.pack(">H", {listener.port}) + socket.inet_aton("127.0.0.1") + bytes(8)
@@ -206,8 +183,7 @@ native("connect", libc.socket(2, 1, 0), address, 16)
 """
     said = caged(work, body)
     assert "connect failed" in said.output
-    time.sleep(0.1)
-    assert listener.count == 0
+    assert listener.came() == 0
 
 
 @pytest.mark.parametrize(
@@ -224,21 +200,18 @@ native("connect", libc.socket(2, 1, 0), address, 16)
     ],
 )
 def test_calls_that_change_or_look_into_the_machine_fail(work: Path, here: Said, call: str) -> None:
-    if not holds(here, "system calls"):
-        pytest.skip("no filter of system calls can be made here")
+    needs(here, "system calls")
     assert " failed" in caged(work, _NATIVE + call).output
 
 
 def test_no_signal_reaches_another_process(work: Path, here: Said) -> None:
-    if not holds(here, "signals"):
-        pytest.skip("this kernel's Landlock does not keep signals")
+    needs(here, "signals")
     said = caged(work, f"import os\ntry: os.kill({os.getpid()}, 0)\nexcept PermissionError: print('refused')")
     assert said.output == "refused\n"
 
 
 def test_a_gpu_s_device_cannot_be_opened(work: Path, here: Said) -> None:
-    if not holds(here, "files"):
-        pytest.skip("this kernel has no Landlock")
+    needs(here, "files")
     devices = [path for path in Path("/dev").glob("nvidia*") if path.is_char_device()] or [Path("/dev/mem")]
     body = f"""
     for path in {[*map(str, devices)]!r}:
@@ -263,36 +236,32 @@ def test_it_dies_with_its_parent(work: Path) -> None:
     mother = os.getpid()
     if os.fork():
         import time, signal
-        time.sleep(2)
+        while not os.path.exists("entered"):
+            time.sleep(0.05)
         os.kill(mother, signal.SIGKILL)
     """
-    said = caged(work, "import time\nprint(os.getpid(), flush=True); time.sleep(600)", before=before)
+    body = "import time\nprint(os.getpid(), flush=True); open('entered', 'w').close(); time.sleep(600)"
+    said = caged(work, body, before=before)
     assert said.code == -9
-    assert _is_gone(int(said.output))
-
-
-def _is_gone(process: int) -> bool:
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{process}/exe").is_symlink() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not Path(f"/proc/{process}/exe").is_symlink()
+    until(lambda: not Path(f"/proc/{int(said.output)}/exe").is_symlink(), 60)
 
 
 def test_what_a_start_starts_cannot_leave_its_group(work: Path, here: Said) -> None:
-    if not holds(here, "system calls"):
-        pytest.skip("no filter of system calls can be made here")
+    needs(here, "system calls")
     body = """
     import subprocess, time
+    begun, begins = os.pipe()
     child = os.fork()
     if not child:
         os.setsid(); cage.keep_together()
         inner = subprocess.Popen(["sleep", "600"], start_new_session=True)
-        print(os.getpgid(inner.pid) == os.getpid(), inner.pid, flush=True); time.sleep(600)
-    time.sleep(1); os.killpg(child, 9); os.waitpid(child, 0)
+        print(os.getpgid(inner.pid) == os.getpid(), inner.pid, flush=True)
+        os.write(begins, b"x"); time.sleep(600)
+    os.close(begins); os.read(begun, 1); os.killpg(child, 9); os.waitpid(child, 0)
     """
     same, inner = caged(work, body).output.split()
     assert same == "True"
-    assert _is_gone(int(inner))
+    until(lambda: not Path(f"/proc/{inner}/exe").is_symlink(), 60)
 
 
 def test_what_a_machine_lacks_is_named(here: Said) -> None:

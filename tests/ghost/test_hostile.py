@@ -7,46 +7,28 @@ SGLang, each command that is not refused is started too.
 from __future__ import annotations
 
 import os
-import socket
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runtime.ghost.build import library
+from runtime.ghost.cage import Used, used_by_group
 from runtime.ghost.gpus import gpus
 from runtime.record.events import Event
 from runtime.sglang.command import Checked, Refused, checked
 from runtime.sglang.server_process import Ghost, Request, ServerBroken, ServerProcess
 from tests.ghost.c_running import built
 from tests.ghost.hostile_commands import COMMANDS, RAN, Hostile, Yard
+from tests.ghost.listening import Listener, listener
+from tests.warm.processes import until
+
+__all__ = ["listener"]
 
 _SERVER = os.environ.get("SGL_TUNE_GHOST_SERVER")
 STARTED = [name for name, one in COMMANDS.items() if one.refused is None]
 with_server = pytest.mark.skipif(not _SERVER, reason="SGL_TUNE_GHOST_SERVER names no server's Python")
-
-
-class Listener:
-    """A port on this machine to which nobody may connect."""
-
-    def __init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._socket.getsockname()[1]
-        self.came = 0
-        threading.Thread(target=self._count, daemon=True).start()
-
-    def _count(self) -> None:
-        while True:
-            self._socket.accept()[0].close()
-            self.came += 1
-
-
-@pytest.fixture(scope="module")
-def listener() -> Listener:
-    return Listener()
 
 
 @pytest.fixture
@@ -139,7 +121,7 @@ def test_a_hostile_command_that_is_started_runs_and_reaches_nothing(
         monkeypatch.setenv(variable, value)  # ours too: nothing of it may reach the server
     found = check(command, yard)
     server = servers[found.remote_code]
-    before, came = tree(yard.root), listener.came
+    before = tree(yard.root)
     events: list[Event] = []
     request = Request(found.argv, name=name.replace(" ", "-").replace(",", ""))
     record = server.run(request, say=events.append, seconds=120)
@@ -148,9 +130,9 @@ def test_a_hostile_command_that_is_started_runs_and_reaches_nothing(
     assert RAN not in said and RAN not in (server.log(request).parent / "imports.log").read_text()
     assert "reached" not in said
     assert tree(yard.root) == before
-    assert listener.came == came
+    assert listener.came() == 0
     (leader,) = (one["pid"] for one in events if one["event"] == "began")
-    assert _is_over(leader)
+    until(lambda: used_by_group(leader) == Used(), 60)
     if name == "remote code that is allowed":
         assert said.count("held ") == 5, said
     elif command.ready:
@@ -164,15 +146,3 @@ def test_a_release_that_imports_what_is_not_there_is_one_line(tmp_path: Path) ->
         raise AssertionError("it was imported")
     assert str(caught.value) == "ModuleNotFoundError: No module named 'sglang'"
     assert server._process.poll() is not None
-
-
-def _is_over(leader: int) -> bool:
-    """Whether no process of a start's group is left."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(leader, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.1)
-    return False

@@ -26,7 +26,7 @@ from tests.warm.processes import until
 def test_a_start_that_takes_too_much_is_ended_with_all_that_it_started(
     tmp_path: Path, code: str, seconds: float, idle: float, most: int, why: str
 ) -> None:
-    body = f"import os, resource, time; resource.setrlimit(resource.RLIMIT_CPU, (3, 3)); {code}"
+    body = f"import os, resource, time; resource.setrlimit(resource.RLIMIT_CPU, (60, 60)); {code}"
     started = subprocess.Popen([sys.executable, "-I", "-c", body], start_new_session=True)
     keeper = Keeper(started.pid, seconds, most, idle)
     keeper.start()

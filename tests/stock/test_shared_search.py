@@ -22,6 +22,7 @@ from tests.runtime.teams import team_of_world
 from tests.runtime.tuned_layer import Layer, installed
 from tests.stock.timed_op import TIMES, Timed, ask
 
+ONE_FAILED, DIFFER = "screening tests::timed on worker 1 of 2: ", "workers 0 and 1 differ in "
 MANY = {**TIMES, 4: 1.2, 5: 1.2, 6: 2.4}
 
 
@@ -98,34 +99,18 @@ def _with_team_of_two(comm: DistributedCommunicator, what: str) -> tuple[str, st
 @pytest.mark.parametrize(
     ("what", "kind", "message"),
     [
-        (
-            "out of memory",
-            TuningOutOfMemory,
-            "screening tests::timed on worker 1 of 2: out of memory in tactic",
-        ),
-        (
-            "another width",
-            WorkersDisagree,
-            "workers 0 and 1 differ in the entries that tests::timed asks for",
-        ),
-        ("another op", WorkersDisagree, "workers 0 and 1 differ in op (tests::timed and tests::other)"),
-        (
-            "other tactics",
-            WorkersDisagree,
-            "workers 0 and 1 differ in the tactics of tests::timed at bucket 1",
-        ),
-        (
-            "one has a table",
-            WorkersDisagree,
-            "workers 0 and 1 differ in the entries that tests::timed still lacks",
-        ),
-        ("a bug", AutotuneError, "screening tests::timed on worker 1 of 2: division by zero"),
+        ("out of memory", TuningOutOfMemory, f"{ONE_FAILED}out of memory in tactic"),
+        ("another width", WorkersDisagree, f"{DIFFER}the entries that tests::timed asks for"),
+        ("another op", WorkersDisagree, f"{DIFFER}op (tests::timed and tests::other)"),
+        ("other tactics", WorkersDisagree, f"{DIFFER}the tactics of tests::timed at bucket 1"),
+        ("one has a table", WorkersDisagree, f"{DIFFER}the entries that tests::timed still lacks"),
+        ("a bug", AutotuneError, f"{ONE_FAILED}division by zero"),
     ],
 )
 def test_all_are_told_what_one_ran_into(ranks: Ranks, what: str, kind: type, message: str) -> None:
     for name, text, seconds in ranks.run(ParallelConfig(tp=2), _with_team_of_two, what):
         assert name == kind.__name__ and message in text
-        assert seconds < 10
+        assert seconds < 30  # nobody waited for a minute, as a collective would
 
 
 def _tune_with_failures(comm: DistributedCommunicator) -> Any:

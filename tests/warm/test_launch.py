@@ -104,5 +104,5 @@ def test_no_ending_leaves_a_worker_or_a_folder_behind(number: int, code: int, tm
     said, _ = parent.communicate(timeout=30)
     assert parent.returncode == code
     assert said == ("" if number == signal.SIGKILL else f"interrupted by {signal.Signals(number).name}\n")
-    until(lambda: not any(map(runs, processes)), 1.0)
+    until(lambda: not any(map(runs, processes)), 30)
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.sgl_tune.cache.caches import KEY, cache_folder, rank_names, write_ranks
 from tests.sgl_tune.running import run, run_here
 from tests.sgl_tune.schemas import schema_faults
-from tests.warm.test_warm import _warm, small
+from tests.warm.test_warm import SMALL, _warm, small
 
 __all__ = ["small"]
 GEMM1 = "sgl_tune::cpu_grouped_gemm1"
@@ -44,14 +44,7 @@ def test_what_cannot_be_replayed_here_exits_with_2(tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names())
     ran = run_here("verify", KEY, "--cache-dir", tmp_path, "--replay")
     assert ran.code == 2 and "nothing to replay" in ran.err
-    gpu = (
-        "--model-path",
-        "Qwen/Qwen3-30B-A3B",
-        "--moe-runner-backend",
-        "flashinfer_cutlass",
-        "--gpu",
-        "sm90",
-    )
+    gpu = ("--model-path", "Qwen/Qwen3-30B-A3B", *SMALL[:2], "--gpu", "sm90")
     planned = json.loads(run_here("warm", "--dry-run", *gpu, "--cache-dir", tmp_path, "--format", "json").out)
     write_ranks(cache_folder(tmp_path, key=planned["key"]), rank_names())
     ran = run_here("verify", "--cache-dir", tmp_path, "--replay", *gpu)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -18,28 +19,13 @@ from tests.warm.processes import children_of, command_of, until
 
 SECONDS = 180
 MODEL = {
-    "architectures": ["Qwen3MoeForCausalLM"],
-    "model_type": "qwen3_moe",
-    "vocab_size": 256,
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "moe_intermediate_size": 64,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "head_dim": 16,
-    "num_experts": 4,
-    "num_experts_per_tok": 2,
+    "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 256, "hidden_size": 64,
+    "intermediate_size": 64, "moe_intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2,
     "max_position_embeddings": 128,
-}
-SMALL = (
-    "--moe-runner-backend",
-    "flashinfer_cutlass",
-    "--chunked-prefill-size",
-    "16",
-    "--max-running-requests",
-    "16",
-)
+}  # fmt: skip
+_BATCHES = ("--chunked-prefill-size", "16", "--max-running-requests", "16")
+SMALL = ("--moe-runner-backend", "flashinfer_cutlass", *_BATCHES)
 
 
 def _command(cache: Path, *arguments: str) -> list[str]:
@@ -164,11 +150,12 @@ def test_ctrl_c_keeps_what_was_decided_and_the_next_warm_goes_on(tmp_path: Path)
     os.killpg(process.pid, signal.SIGINT)
     code, out, err = _end(process)
     assert code == 130 and out == ""
-    assert "interrupted by SIGINT: the workers were stopped; 12 decided entries are kept" in err
+    said = re.search(r"interrupted by SIGINT: the workers were stopped; (\d+) decided entries are kept", err)
+    assert said and 12 <= (kept := int(said[1])) <= 24, err
     assert len(set(_rank_files(cache).values())) == 1 and len(_rank_files(cache)) == 8
     code, out, err = _warm(cache, *demo, "--format", "json")
     assert code == 0, err
-    assert (json.loads(out)["reused"], json.loads(out)["tuned"]) == (12, 12)
+    assert (json.loads(out)["reused"], json.loads(out)["tuned"]) == (kept, 24 - kept)
 
 
 def test_a_corrupt_file_is_set_aside_and_written_anew(small: tuple[str, ...], warmed: Path) -> None:
