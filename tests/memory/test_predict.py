@@ -33,10 +33,8 @@ class TestGlmOnB200:
         assert head_run.oom.tried_bytes == pytest.approx(6.38 * GIB, rel=0.03)
         assert head_run.oom.allocated_bytes == pytest.approx(170.11 * GIB, rel=0.02)
         assert head_run.oom.free_bytes < head_run.oom.tried_bytes
-        assert (
-            head_run.oom.where.startswith("forward/logits_processor.py")
-            and "_gather_vocab" in head_run.oom.where
-        )
+        where = head_run.oom.where
+        assert where.startswith("forward/logits_processor.py") and "_gather_vocab" in where
 
     def test_the_dummy_batch_has_a_row_per_request_of_the_pool(self, head_run: MemoryReport) -> None:
         sizes = head_run.sizes
@@ -50,7 +48,8 @@ class TestGlmOnB200:
         assert predict(make_start(**GLM_DP)).verdict == "fits"
 
     def test_it_fits_without_dp_even_with_the_head(self) -> None:
-        assert predict(make_start("lm-head-in-autotune", **GLM)).verdict == "fits"
+        start = make_start("lm-head-in-autotune", disable_cuda_graph=True, **GLM)  # graphs come later
+        assert predict(start).verdict == "fits"
 
     def test_with_a_draft_the_gathered_logits_are_57_mib(self) -> None:
         report = predict(make_start("lm-head-in-autotune", speculative_algorithm="EAGLE", **GLM_DP))
