@@ -24,20 +24,10 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
     pytest.mark.skipif(not ROOT, reason="SGL_TUNE_COMPILED_ROOT names no root"),
 ]
-COMPILERS = (
-    "nvcc",
-    "ninja",
-    "ptxas",
-    "cicc",
-    "cudafe++",
-    "fatbinary",
-    "g++",
-    "c++",
-    "gcc",
-    "cc",
-    "cc1plus",
-    "ld",
+COMPILERS = set(
+    ["nvcc", "ninja", "ptxas", "cicc", "cudafe++", "fatbinary", "g++", "c++", "gcc", "cc", "cc1plus", "ld"]
 )
+STRACE = ["-f", "--seccomp-bpf", "-qq", "-e", "trace=execve", "-e", "signal=none", "-o"]
 WORK = """
 import json, subprocess, sys, torch
 started = []
@@ -96,19 +86,7 @@ def test_what_was_compiled_without_a_gpu_is_loaded_without_a_compiler(tmp_path: 
     strace = shutil.which("strace")
     words = [sys.executable, str(script), json.dumps(modules)]
     if strace:
-        words = [
-            strace,
-            "-f",
-            "--seccomp-bpf",
-            "-qq",
-            "-e",
-            "trace=execve",
-            "-e",
-            "signal=none",
-            "-o",
-            str(log),
-            *words,
-        ]
+        words = [strace, *STRACE, str(log), *words]
     settings = {**os.environ, **given, "FLASHINFER_DISABLE_JIT": "1"}
     # tvm-ffi may build a bridge to this machine's torch, which is of no module.
     subprocess.run([sys.executable, "-c", "import tvm_ffi"], env=settings, timeout=300, check=True)
@@ -119,7 +97,7 @@ def test_what_was_compiled_without_a_gpu_is_loaded_without_a_compiler(tmp_path: 
     print(f"loaded {sorted(told['loaded'])} of {sorted(modules)}; started {sorted(programs)}")
     assert set(told["loaded"]) == set(modules) & {"norm", "sampling", "trtllm_utils"}
     assert told["loaded"]["norm"] < 0.01 and not told["loaded"].get("sampling")
-    assert not programs & set(COMPILERS)
+    assert not programs & COMPILERS
 
 
 def _executed(log: Path) -> list[str]:

@@ -51,11 +51,8 @@ def _backend(name: str, ep: int = 1, rank: int = 0, runtime: RuntimeConfig = RUN
         max_position=128,
         moe=MoEConfig(num_experts=EXPERTS, top_k=TOP_K, intermediate_size=INNER),
     )
-    return make_backend(
-        model,
-        runtime_config(runtime, moe_runner_backend=name),
-        rank_layout(ParallelConfig(tp=ep, ep=ep), rank),
-    )
+    layout = rank_layout(ParallelConfig(tp=ep, ep=ep), rank)
+    return make_backend(model, runtime_config(runtime, moe_runner_backend=name), layout)
 
 
 def _weights(first: int = 0, local: int = EXPERTS) -> ExpertWeights:
@@ -76,23 +73,15 @@ def _error(got: torch.Tensor, want: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("rows", [1, 37, 300])
 def test_bf16_equals_the_reference(rows: int) -> None:
-    ours, reference, x, topk = (
-        _backend("flashinfer_cutlass"),
-        _backend("torch"),
-        _random(rows, HIDDEN),
-        _topk(rows),
-    )
+    ours, reference = _backend("flashinfer_cutlass"), _backend("torch")
+    x, topk = _random(rows, HIDDEN), _topk(rows)
     want = reference.forward(x, topk, _weights())
     assert _error(ours.forward(x, topk, ours.prepare(_weights())), want) < 1e-2
 
 
 def test_a_clamped_gate_equals_the_reference() -> None:
-    ours, reference, x, topk = (
-        _backend("flashinfer_cutlass"),
-        _backend("torch"),
-        _random(64, HIDDEN),
-        _topk(64),
-    )
+    ours, reference = _backend("flashinfer_cutlass"), _backend("torch")
+    x, topk = _random(64, HIDDEN), _topk(64)
     clamped = replace(_weights(), swiglu=(1.7, 0.3))
     want = reference.forward(x, topk, clamped)
     got = ours.forward(x, topk, ours.prepare(replace(clamped, w13=clamped.w13.clone())))
@@ -119,18 +108,13 @@ def test_dense_fp8_equals_the_product() -> None:
 
 def test_the_keys_asked_for_are_the_plan_s() -> None:
     """Qwen3-30B-A3B's experts at full width: tuning asks for exactly the keys that the plan lists."""
-    flags = ServerFlags.of(
-        model_path="Qwen3-30B-A3B",
-        moe_runner_backend="flashinfer_cutlass",
-        sglang_version="0.5.23",
-        flashinfer_version="0.7.2",
-        arch="sm90",
-    )
-    deployment = resolve_deployment(flags)
+    versions = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm90"}
+    served = {"model_path": "Qwen3-30B-A3B", "moe_runner_backend": "flashinfer_cutlass"}
+    deployment = resolve_deployment(ServerFlags.of(**served, **versions))
     model, moe = deployment.model, deployment.model.moe
     assert moe is not None
     layout = rank_layout(deployment.parallel, 0)
-    backend = make_backend("flashinfer_cutlass", model, deployment.runtime, layout)
+    backend = make_backend(model, deployment.runtime, layout)
     experts, hidden, inner = moe.num_experts, model.hidden_size, moe.intermediate_size
     weights = ExpertWeights(
         torch.zeros(experts, 2 * inner, hidden, device="cuda", dtype=torch.bfloat16),

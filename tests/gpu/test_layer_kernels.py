@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.forward.comm import VirtualCommunicator
 from runtime.forward.kv_packing import FP8_MAX
 from runtime.layers.mlp import silu_and_mul
 from runtime.layers.norm import add_rms_norm_, rms_norm, rms_norm_
 from runtime.layers.rope import rope_
 from runtime.layers.scaled_linear import fp8_block_linear, fp8_tensor_linear
-from runtime.server.parallel import ParallelConfig
 
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
@@ -99,15 +97,18 @@ def test_workspaces_are_as_declared() -> None:
     assert torch.cuda.max_memory_allocated() - before == pytest.approx(declared + out.nbytes, abs=2048)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "qwen3_moe", "mixtral", "gpt_oss", "deepseek_v3"])
+DECODERS = ("llama", "qwen3", "qwen3_moe", "mixtral", "gpt_oss", "deepseek_v3")
+HYBRIDS = ("qwen3_next", "nemotron_h")  # whose experts may turn in bf16
+
+
+@pytest.mark.parametrize("family", [*DECODERS, *HYBRIDS])
 def test_decoders_on_a_gpu_answer_as_transformers_does(family: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from tests.runtime.families import make_reference, prompts, reference_logits, save
-    from tests.runtime.generation import Generation, make_runtime
+    from tests.runtime.generation import alone
 
     model = make_reference(family)
-    parallel, runtime = ParallelConfig(), make_runtime(dtype="bfloat16")
-    generation = Generation(save(model, tmp_path), parallel, runtime, VirtualCommunicator(parallel), CUDA)
+    generation = alone(save(model, tmp_path), CUDA, dtype="bfloat16")
     [text] = prompts(23)
     rows = generation.run([text], steps=6)
-    _close(torch.stack(rows[0]), reference_logits(model, text)[-7:], 0.05)
+    _close(torch.stack(rows[0]), reference_logits(model, text)[-7:], 0.1 if family in HYBRIDS else 0.05)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,20 +14,11 @@ if not torch.cuda.is_available():
 from runtime.devices.cuda import Cuda
 from runtime.layers.recurrence.base import causal_conv, gated_norm, recur
 from runtime.server.units import MIB
+from tests.gpu.test_mem_report_gpu import run
 from tests.runtime.hybrids import NAMES, RaggedRows, generated, start_hybrid
-from tests.sgl_tune.running import PROGRAM, Ran, environment
 
 CUDA = torch.device("cuda")
 CPU = torch.device("cpu")
-
-
-def run(*arguments: object) -> Ran:
-    """With all of the GPU: earlier tests kept some."""
-    gc.collect()
-    torch.cuda.empty_cache()
-    command = [*PROGRAM, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300)
-    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 def _random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -102,22 +91,6 @@ def test_graphs_answer_as_eager_forwards_do(name: str) -> None:
     replayed = list(generated(runner, (13, 1, 20), 3, eagerly=False))
     for got, want in zip(replayed, eager, strict=True):
         torch.testing.assert_close(got, want, atol=0.05, rtol=0.05)
-
-
-@pytest.mark.parametrize("family", ["qwen3_next", "nemotron_h"])
-def test_hybrids_on_a_gpu_answer_as_transformers_does(family: str, tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    from runtime.forward.comm import VirtualCommunicator
-    from runtime.server.parallel import ParallelConfig
-    from tests.runtime.families import make_reference, prompts, reference_logits, save
-    from tests.runtime.generation import Generation, make_runtime
-
-    model, one = make_reference(family), ParallelConfig()
-    runtime = make_runtime(dtype="bfloat16")
-    generation = Generation(save(model, tmp_path), one, runtime, VirtualCommunicator(one), CUDA)
-    [text] = prompts(23)
-    rows = generation.run([text], steps=6)
-    _close(torch.stack(rows[0]), reference_logits(model, text)[-7:].cpu(), 0.1)  # experts may turn in bf16
 
 
 def test_a_hybrid_is_measured_until_it_is_ready(tmp_path: Path) -> None:

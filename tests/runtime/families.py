@@ -12,33 +12,20 @@ HF = dict[str, Any]
 
 VOCAB = 99
 _COMMON = {
-    "vocab_size": VOCAB,
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 96,
-    "max_position_embeddings": 128,
-}
+    "vocab_size": VOCAB, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 128,
+}  # fmt: skip
 _YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32}
 _LLAMA3 = {**_YARN, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 _EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
 _ROUTED = {**_EXPERTS, "n_routed_experts": 8, "n_shared_experts": 1, "n_group": 4, "topk_group": 2}
 _LATENT = {
-    **_ROUTED,
-    "num_key_value_heads": 4,
-    "q_lora_rank": 24,
-    "kv_lora_rank": 32,
-    "qk_nope_head_dim": 16,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 16,
-}
+    **_ROUTED, "num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8, "v_head_dim": 16,
+}  # fmt: skip
 _SPARSE = {"index_topk": 6, "index_n_heads": 16, "index_head_dim": 16, "mlp_layer_types": ["dense", "sparse"]}
-_DEEPSEEK = {
-    **_LATENT,
-    "first_k_dense_replace": 1,
-    "rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
-}
+_STRETCHED = {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
+_DEEPSEEK = {**_LATENT, "first_k_dense_replace": 1, "rope_parameters": _STRETCHED}
 _QWEN_MOE = {**_EXPERTS, "head_dim": 32, "num_experts": 8}
 
 # The config class of transformers, and the sizes that differ from the common ones.
@@ -51,71 +38,34 @@ _TINY: dict[str, tuple[str, HF]] = {
     "deepseek_v3": ("DeepseekV3Config", _DEEPSEEK),
     "kimi_k2": ("DeepseekV3Config", {**_DEEPSEEK, "n_group": 1, "topk_group": 1}),
     "deepseek_v32": ("DeepseekV32Config", {**_LATENT, **_SPARSE}),
-    "glm4_moe": (
-        "Glm4MoeConfig",
-        {
-            **_ROUTED,
-            "n_group": 1,
-            "topk_group": 1,
-            "head_dim": 32,
-            "first_k_dense_replace": 1,
-            "use_qk_norm": True,
-            "attention_bias": True,
-        },
-    ),
+    "glm4_moe": ("Glm4MoeConfig", {
+        **_ROUTED, "n_group": 1, "topk_group": 1, "head_dim": 32, "first_k_dense_replace": 1,
+        "use_qk_norm": True, "attention_bias": True,
+    }),
     "glm_moe_dsa": ("GlmMoeDsaConfig", {**_LATENT, **_SPARSE, "n_group": 1, "topk_group": 1}),
-    "gpt_oss": (
-        "GptOssConfig",
-        {
-            "head_dim": 16,
-            "num_local_experts": 4,
-            "num_experts_per_tok": 2,
-            "sliding_window": 6,
-            "rope_parameters": {**_YARN, "truncate": False},
-        },
-    ),
-    "minimax_m2": (
-        "MiniMaxM2Config",
-        {
-            "head_dim": 32,
-            "rotary_dim": 16,  # transformers before 5.23 reads the factor alone
-            "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5},
-            "num_local_experts": 8,
-            "num_experts_per_tok": 2,
-        },
-    ),
-    "qwen3_next": (
-        "Qwen3NextConfig",
-        {
-            **_QWEN_MOE,
-            "shared_expert_intermediate_size": 48,
-            "full_attention_interval": 2,
-            "linear_num_key_heads": 4,
-            "linear_num_value_heads": 8,
-            "linear_key_head_dim": 8,
-            "linear_value_head_dim": 16,
-        },
-    ),
-    "gemma3_text": (
-        "Gemma3TextConfig",
-        {"head_dim": 32, "sliding_window": 6, "sliding_window_pattern": 2, "query_pre_attn_scalar": 20},
-    ),
-    "nemotron_h": (
-        "NemotronHConfig",
-        {
-            **_EXPERTS,
-            "head_dim": 32,
-            "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
-            "ssm_state_size": 16,
-            "mamba_num_heads": 8,
-            "mamba_head_dim": 8,
-            "n_groups": 4,
-            "n_routed_experts": 8,
-            "moe_shared_expert_intermediate_size": 48,
-            "moe_latent_size": 24,
-        },
-    ),
-}
+    "gpt_oss": ("GptOssConfig", {
+        "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 6,
+        "rope_parameters": {**_YARN, "truncate": False},
+    }),
+    "minimax_m2": ("MiniMaxM2Config", {
+        "head_dim": 32, "rotary_dim": 16,  # transformers before 5.23 reads the factor alone
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5},
+        "num_local_experts": 8, "num_experts_per_tok": 2,
+    }),
+    "qwen3_next": ("Qwen3NextConfig", {
+        **_QWEN_MOE, "shared_expert_intermediate_size": 48, "full_attention_interval": 2,
+        "linear_num_key_heads": 4, "linear_num_value_heads": 8, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 16,
+    }),
+    "gemma3_text": ("Gemma3TextConfig", {
+        "head_dim": 32, "sliding_window": 6, "sliding_window_pattern": 2, "query_pre_attn_scalar": 20,
+    }),
+    "nemotron_h": ("NemotronHConfig", {
+        **_EXPERTS, "head_dim": 32, "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
+        "ssm_state_size": 16, "mamba_num_heads": 8, "mamba_head_dim": 8, "n_groups": 4,
+        "n_routed_experts": 8, "moe_shared_expert_intermediate_size": 48, "moe_latent_size": 24,
+    }),
+}  # fmt: skip
 FAMILIES = tuple(_TINY)
 MOE_FAMILIES = tuple(name for name, (_, sizes) in _TINY.items() if "num_experts_per_tok" in sizes)
 
@@ -144,13 +94,8 @@ def make_reference(name: str, **changes: Any) -> Any:
 def _as_published(name: str, hf: HF) -> HF:
     """With the fields that published checkpoints have and transformers does not write."""
     if name in ("deepseek_v3", "kimi_k2"):
-        return {
-            "topk_method": "noaux_tc",
-            "scoring_func": "sigmoid",
-            **hf,
-            "moe_layer_freq": 1,
-            "model_type": name,
-        }
+        routing = {"topk_method": "noaux_tc", "scoring_func": "sigmoid"}
+        return {**routing, **hf, "moe_layer_freq": 1, "model_type": name}
     if name in ("deepseek_v32", "glm_moe_dsa"):
         return {**hf, "first_k_dense_replace": hf["mlp_layer_types"].count("dense"), "moe_layer_freq": 1}
     if name == "minimax_m2":
@@ -163,11 +108,8 @@ def _as_published(name: str, hf: HF) -> HF:
     if name == "nemotron_h":
         served = {"linear_attention": "mamba", "full_attention": "attention"}
         kinds = hf.pop("layer_types", None) or hf["layers_block_type"]
-        return {
-            **hf,
-            "mamba_n_groups": hf["n_groups"],
-            "layers_block_type": [served.get(kind, kind) for kind in kinds],
-        }
+        blocks = [served.get(kind, kind) for kind in kinds]
+        return {**hf, "mamba_n_groups": hf["n_groups"], "layers_block_type": blocks}
     return hf
 
 

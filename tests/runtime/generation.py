@@ -10,7 +10,7 @@ import torch
 
 from runtime.decoder.decoder import Decoder
 from runtime.forward.batch import ForwardBatch, ForwardMode
-from runtime.forward.comm import Communicator
+from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import KVPool, make_kv_pool
 from runtime.forward.logits_processor import LogitsOutput
@@ -22,6 +22,7 @@ from runtime.server.sizes.state_sizes import StatePlan
 from sgl_tune.deployment.models import find_model
 from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.configs import runtime_config
+from tests.runtime.families import prompts, reference_logits
 
 CPU = torch.device("cpu")
 REQUESTS, LENGTH = 8, 64
@@ -29,6 +30,20 @@ REQUESTS, LENGTH = 8, 64
 
 def make_runtime(**changes: Any) -> RuntimeConfig:
     return runtime_config(**{"dtype": "float32", "moe_runner_backend": "torch", **changes})
+
+
+def alone(folder: Path, device: torch.device = CPU, **runtime: Any) -> Generation:
+    """On one rank."""
+    one = ParallelConfig()
+    return Generation(folder, one, make_runtime(**runtime), VirtualCommunicator(one), device)
+
+
+def assert_answers_as(model: Any, generation: Generation, length: int, steps: int) -> None:
+    """As transformers' model does, at the end of a prompt and for each decoded token."""
+    [text] = prompts(length)
+    rows = generation.run([text], steps)
+    want = reference_logits(model, text)[-steps - 1 :]
+    torch.testing.assert_close(torch.stack(rows[0]), want, atol=1e-4, rtol=0)
 
 
 def make_pool(

@@ -19,37 +19,21 @@ from tests.runtime.configs import model_of
 from tests.runtime.starts import eager_logits, make_runner, make_runtime, replayed_logits
 
 _COMMON = {
-    "vocab_size": 320,
-    "hidden_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "intermediate_size": 128,
-    "moe_intermediate_size": 64,
-    "num_experts_per_tok": 2,
+    "vocab_size": 320, "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+    "intermediate_size": 128, "moe_intermediate_size": 64, "num_experts_per_tok": 2,
     "max_position_embeddings": 256,
-}
+}  # fmt: skip
 _HYBRIDS: dict[str, dict[str, Any]] = {
     "qwen3_next": {
-        "num_hidden_layers": 4,
-        "num_experts": 8,
-        "shared_expert_intermediate_size": 64,
-        "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4,
-        "linear_key_head_dim": 64,
+        "num_hidden_layers": 4, "num_experts": 8, "shared_expert_intermediate_size": 64,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 64,
         "linear_value_head_dim": 64,
     },
     "nemotron_h": {
-        "hybrid_override_pattern": "ME*M-M",
-        "n_routed_experts": 8,
-        "moe_shared_expert_intermediate_size": 64,
-        "mamba_num_heads": 8,
-        "mamba_head_dim": 32,
-        "ssm_state_size": 64,
-        "n_groups": 2,
-        "mamba_n_groups": 2,
+        "hybrid_override_pattern": "ME*M-M", "n_routed_experts": 8, "moe_shared_expert_intermediate_size": 64,
+        "mamba_num_heads": 8, "mamba_head_dim": 32, "ssm_state_size": 64, "n_groups": 2, "mamba_n_groups": 2,
     },
-}
+}  # fmt: skip
 NAMES = tuple(_HYBRIDS)
 
 

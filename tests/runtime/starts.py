@@ -29,39 +29,27 @@ _NOTHING = Constant(0, "a GPU that holds nothing but tensors")
 BARE = GpuConstants(gemm_workspace=_NOTHING, outside=dict.fromkeys(H200.outside, _NOTHING))
 
 
-def make_preset(name: str) -> ModelConfig:
-    return model_of(json.loads((PRESETS / f"{name}.json").read_text())["config"])
+def preset(name: str) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((PRESETS / f"{name}.json").read_text())["config"]
+    return config
+
+
+def make_preset(name: str, **more: Any) -> ModelConfig:
+    return model_of({**preset(name), **more})
 
 
 _TINY = {
-    "vocab_size": 320,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "moe_intermediate_size": 32,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "num_experts_per_tok": 2,
-    "norm_topk_prob": True,
+    "vocab_size": 320, "hidden_size": 64, "intermediate_size": 96, "moe_intermediate_size": 32,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "num_experts_per_tok": 2, "norm_topk_prob": True,
     "max_position_embeddings": 128,
-}
+}  # fmt: skip
 _QWEN = {"model_type": "qwen3_moe", "head_dim": 16, "num_experts": 8, "mlp_only_layers": [0]}
 _GLM = {
-    "model_type": "glm_moe_dsa",
-    "n_shared_experts": 1,
-    "n_routed_experts": 8,
-    "n_group": 1,
-    "topk_group": 1,
-    "routed_scaling_factor": 2.5,
-    "first_k_dense_replace": 1,
-    "q_lora_rank": 24,
-    "kv_lora_rank": 32,
-    "qk_nope_head_dim": 16,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 16,
-    "index_head_dim": 128,
-    "index_n_heads": 2,
-    "index_topk": 16,
-}
+    "model_type": "glm_moe_dsa", "n_shared_experts": 1, "n_routed_experts": 8, "n_group": 1, "topk_group": 1,
+    "routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "q_lora_rank": 24, "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "index_head_dim": 128,
+    "index_n_heads": 2, "index_topk": 16,
+}  # fmt: skip
 
 
 def make_qwen(layers: int = 3) -> ModelConfig:

@@ -23,11 +23,11 @@ from runtime.autotune.session import AutotuneSession
 from runtime.devices.cpu import Cpu
 from runtime.server.parallel import ParallelConfig
 from runtime.start.rehearsal import Rehearsal
-from tests.runtime.configs import model_of, runtime_config
+from tests.runtime.configs import runtime_config
+from tests.runtime.starts import make_preset
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed
 
 CPU = torch.device("cpu")
-RUNTIME = runtime_config(moe_runner_backend="flashinfer_cutlass")
 
 
 @pytest.fixture(autouse=True)
@@ -151,8 +151,7 @@ def test_the_first_tuner_stays() -> None:
 
 def test_a_rehearsal_tunes_what_it_looks_up(tmp_path: Path) -> None:
     """Run one layer of each kind of a tp 8, dp 8 deployment for one virtual rank, through the model."""
-    preset = Path(__file__).parents[2] / "sgl_tune/presets/models/demo-moe.json"
-    model = model_of(json.loads(preset.read_text())["config"])
+    model = make_preset("demo-moe")
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
     runtime = runtime_config(
         moe_runner_backend="flashinfer_cutlass", prefill_tokens=8, mem_fraction_static=0.5

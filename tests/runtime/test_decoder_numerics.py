@@ -9,25 +9,19 @@ import pytest
 import torch
 
 from runtime.forward.batch import LogitsMode
-from runtime.forward.comm import VirtualCommunicator
 from runtime.layers.loading import Checkpoint
 from runtime.server.errors import ConfigError
-from runtime.server.parallel import ParallelConfig
 from tests.runtime.batches import make_extend_batch
 from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
-from tests.runtime.generation import Generation, make_runtime
+from tests.runtime.generation import alone, assert_answers_as
 
 TOLERANCE = 1e-4
-
-
-def _make_generation(folder: Path) -> Generation:
-    return Generation(folder, ParallelConfig(), make_runtime(), VirtualCommunicator(ParallelConfig()))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prefill_and_decode_agree(family: str, tmp_path: Path) -> None:
     model = make_reference(family)
-    generation = _make_generation(save(model, tmp_path))
+    generation = alone(save(model, tmp_path))
     texts = prompts(19, 11, 15)
     rows = generation.run(texts, steps=5)
     for number, text in enumerate(texts):
@@ -39,7 +33,7 @@ def test_prefill_and_decode_agree(family: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", ["qwen3_moe", "gpt_oss", "glm_moe_dsa", "qwen3_next", "nemotron_h"])
 def test_a_prompt_in_chunks_is_the_prompt(family: str, tmp_path: Path) -> None:
     model = make_reference(family)
-    generation = _make_generation(save(model, tmp_path))
+    generation = alone(save(model, tmp_path))
     [text] = prompts(20)
     got = []
     for start, stop in ((0, 9), (9, 13), (13, 20)):
@@ -56,8 +50,8 @@ def test_a_prompt_in_chunks_is_the_prompt(family: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", [name for name in MOE_FAMILIES if name != "nemotron_h"])
 def test_fused_experts_load_like_single_ones(family: str, tmp_path: Path) -> None:
     model = make_reference(family)
-    single = _make_generation(save(model, tmp_path / "single"))
-    fused = _make_generation(save(model, tmp_path / "fused", save_original_format=False))
+    single = alone(save(model, tmp_path / "single"))
+    fused = alone(save(model, tmp_path / "fused", save_original_format=False))
     block = single.decoder.model.block_name(1)
     assert f"{block}.experts.gate_up_proj" in Checkpoint(tmp_path / "fused")
     for (name, one), (_, other) in zip(
@@ -79,11 +73,7 @@ def test_fused_experts_load_like_single_ones(family: str, tmp_path: Path) -> Non
 )
 def test_a_variant_answers_as_transformers(family: str, changes: dict[str, Any], tmp_path: Path) -> None:
     model = make_reference(family, **changes)
-    generation = _make_generation(save(model, tmp_path))
-    [text] = prompts(9)
-    rows = generation.run([text], steps=1)
-    want = reference_logits(model, text)[-2:]
-    torch.testing.assert_close(torch.stack(rows[0]), want, atol=TOLERANCE, rtol=0)
+    assert_answers_as(model, alone(save(model, tmp_path)), length=9, steps=1)
 
 
 def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
@@ -94,7 +84,7 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
     del tensors["model.layers.1.mlp.up_proj.weight"]
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(ConfigError, match=r"no model\.layers\.1\.mlp\.up_proj\.weight"):
-        _make_generation(folder)
+        alone(folder)
 
 
 def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
@@ -104,11 +94,11 @@ def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"gate_proj\.weight is \[96, 64\] where this rank needs \[128, 64\]"
     ):
-        _make_generation(folder)
+        alone(folder)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     folder = save(make_reference("llama"), tmp_path)
     (folder / "model.safetensors").write_bytes(b"not safetensors")
     with pytest.raises(ConfigError, match=r"model\.safetensors is not a safetensors file"):
-        _make_generation(folder)
+        alone(folder)

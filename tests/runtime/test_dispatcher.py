@@ -20,21 +20,13 @@ from tests.runtime.ranks import Ranks
 
 CPU = torch.device("cpu")
 HIDDEN, TOP_K = 16, 2
+DRAFTS = SpeculativeConfig("EAGLE", num_draft_tokens=4)
 
 
 def _make_model() -> ModelConfig:
-    return model_of(
-        {
-            "model_type": "qwen3_moe",
-            "hidden_size": HIDDEN,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "vocab_size": 64,
-            "num_experts": 8,
-            "num_experts_per_tok": TOP_K,
-            "moe_intermediate_size": 32,
-        }
-    )
+    sizes = {"hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 64}
+    experts = {"num_experts": 8, "num_experts_per_tok": TOP_K, "moe_intermediate_size": 32}
+    return model_of({"model_type": "qwen3_moe", **sizes, **experts})
 
 
 def _make_dispatcher(parallel: ParallelConfig, rank: int = 0, **flags: Any) -> Any:
@@ -52,14 +44,7 @@ EP4 = ParallelConfig(tp=4, dp=4, ep=4, enable_dp_attention=True)
         ({"prefill_tokens": 8192, "max_running_requests": 256}, 8192),
         ({"prefill_tokens": 1024, "max_running_requests": 2048}, 2048),
         ({"prefill_tokens": 1024}, 4096),
-        (
-            {
-                "prefill_tokens": 64,
-                "max_running_requests": 48,
-                "speculative": SpeculativeConfig("EAGLE", num_draft_tokens=4),
-            },
-            192,
-        ),
+        ({"prefill_tokens": 64, "max_running_requests": 48, "speculative": DRAFTS}, 192),
     ],
 )
 def test_a_prefill_chunk_or_a_full_decode_batch_fits(flags: dict[str, Any], tokens: int) -> None:

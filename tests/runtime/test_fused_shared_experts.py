@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from flashinfer.autotuner import AutoTuner
 
 from runtime.autotune.cpu_clock import CpuClock
-from runtime.forward.comm import VirtualCommunicator
-from runtime.server.parallel import ParallelConfig
 from runtime.server.sizes.call_rules import fused_shared_experts
-from tests.runtime.families import make_reference, prompts, reference_logits, save
-from tests.runtime.generation import Generation, make_runtime
+from tests.runtime.families import make_reference, save
+from tests.runtime.generation import alone, assert_answers_as, make_runtime
 
 CUTLASS = "flashinfer_cutlass"
 _EVEN = {"shared_expert_intermediate_size": 32}
@@ -25,11 +22,6 @@ _EVEN = {"shared_expert_intermediate_size": 32}
 def _a_tuner_without_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(AutoTuner, "_instance", CpuClock())
     yield
-
-
-def _generation(folder: Path, backend: str) -> Generation:
-    runtime = make_runtime(moe_runner_backend=backend)
-    return Generation(folder, ParallelConfig(), runtime, VirtualCommunicator(ParallelConfig()))
 
 
 @pytest.mark.parametrize(
@@ -45,13 +37,11 @@ def test_a_fused_shared_expert_adds_what_it_adds_alone(
     family: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
     model = make_reference(family, **changes)
-    generation = _generation(save(model, tmp_path), CUTLASS)
+    generation = alone(save(model, tmp_path), moe_runner_backend=CUTLASS)
     layer: Any = generation.decoder.layers[-1]
     assert layer.mlp.shared is None
     assert layer.mlp.weights.num_experts == generation.model.moe.num_experts + 1  # type: ignore[union-attr]
-    [text] = prompts(11)
-    rows = generation.run([text], steps=2)
-    torch.testing.assert_close(torch.stack(rows[0]), reference_logits(model, text)[-3:], atol=1e-4, rtol=0)
+    assert_answers_as(model, generation, length=11, steps=2)
 
 
 @pytest.mark.parametrize(
@@ -73,5 +63,5 @@ def test_it_is_not_fused_where_sglang_does_not(
     family: str, changes: dict[str, Any], runtime: dict[str, Any], ep: int, tmp_path: Path
 ) -> None:
     folder = save(make_reference(family, **changes), tmp_path)
-    model = _generation(folder, "torch").model
+    model = alone(folder).model
     assert fused_shared_experts(model, make_runtime(**runtime), ep) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -46,19 +45,17 @@ def test_unwatched_it_is_the_reference() -> None:
 
 
 REHEARSAL = """
-import json, sys
-from pathlib import Path
+import sys
 import torch
 from runtime.devices.cpu import Cpu
 from runtime.layers.mlp import silu_and_mul
-from runtime.server.config import RuntimeConfig
 from runtime.server.parallel import ParallelConfig
-from tests.runtime.configs import model_of
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 from runtime.start.rehearsal import Rehearsal
 from tests.runtime.configs import runtime_config
-model = model_of(json.loads(Path(sys.argv[1]).read_text())["config"])
+from tests.runtime.starts import make_preset
+model = make_preset("demo-moe")
 Rehearsal(model, ParallelConfig(), runtime_config(moe_runner_backend="flashinfer_cutlass"), Cpu()).forward(2)
 with AllocationTracker(CachingAllocator(1 << 30), "cpu"):
     silu_and_mul(torch.ones(2, 4))
@@ -68,5 +65,4 @@ sys.exit("torch._dynamo" in sys.modules)
 
 def test_neither_a_rehearsal_nor_who_counts_loads_torch_s_compiler() -> None:
     """Loading takes seconds. `torch.library.custom_op` causes it, and so does a plain dispatch mode."""
-    preset = Path(__file__).parents[2] / "sgl_tune/presets/models/demo-moe.json"
-    assert subprocess.run([sys.executable, "-c", REHEARSAL, str(preset)], timeout=120).returncode == 0
+    assert subprocess.run([sys.executable, "-c", REHEARSAL], timeout=120).returncode == 0

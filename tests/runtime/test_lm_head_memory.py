@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,14 +23,14 @@ from runtime.server.units import GIB, MIB
 from runtime.simulate.allocation import Allocation
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
-from tests.runtime.configs import model_of, runtime_config
+from tests.runtime.configs import runtime_config
+from tests.runtime.starts import make_preset
 
 META = torch.device("meta")
-GLM = Path(__file__).parents[2] / "sgl_tune/presets/models/GLM-5.1-FP8.json"
 
 
 def _glm() -> ModelConfig:
-    return model_of(json.loads(GLM.read_text())["config"])
+    return make_preset("GLM-5.1-FP8")
 
 
 def _track_head(

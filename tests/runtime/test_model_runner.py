@@ -63,14 +63,8 @@ class TestStory:
     def test_every_step_is_a_phase(self) -> None:
         runner = _started(make_qwen(), Cpu())
         assert [phase.name for phase in runner.recorder.phases] == [
-            "communicator",
-            "weights",
-            "kv pool",
-            "attention backend",
-            "autotune",
-            "prefill graphs",
-            "decode graphs",
-            "ready",
+            *("communicator", "weights", "kv pool", "attention backend", "autotune"),
+            *("prefill graphs", "decode graphs", "ready"),
         ]
 
     def test_steps_that_flags_turn_off_are_left_out(self) -> None:
@@ -91,7 +85,7 @@ class TestStory:
     @pytest.mark.parametrize("name", MODELS)
     @pytest.mark.parametrize("parallel", [ParallelConfig(), DP4], ids=["tp1", "tp4 dp4"])
     def test_folding_changes_no_number(self, name: str, parallel: ParallelConfig) -> None:
-        model = MODELS[name](14)
+        model = MODELS[name](8)
         started = [_started(model, Meta(1 << 40, fold=fold), parallel) for fold in (True, False)]
         folded, unfolded = (runner.recorder.phases for runner in started)
         assert sizes(folded) == sizes(unfolded)
@@ -219,11 +213,16 @@ def test_a_stock_server_on_an_h200_is_predicted() -> None:
         assert phases[name].allocated_bytes == pytest.approx(allocated, rel=0.005), name
 
 
-def _serve_distributed(comm: Communicator, parallel: ParallelConfig) -> float:
-    """By how much graphs and eager forwards differ on this rank."""
+def _started_among(comm: Communicator, parallel: ParallelConfig) -> ModelRunner:
     options = StartOptions(kv_tokens=512)
     runner = ModelRunner(make_qwen(4), parallel, make_runtime(), Cpu(), lambda: comm, options=options)
     runner.start()
+    return runner
+
+
+def _serve_distributed(comm: Communicator, parallel: ParallelConfig) -> float:
+    """By how much graphs and eager forwards differ on this rank."""
+    runner = _started_among(comm, parallel)
     lens = [5, 4, 6]
     batches = _prefill(runner, lens), make_decode_batch([11, 12, 13], _REQUESTS, runner.kv, lens)
     differences = []
@@ -241,10 +240,7 @@ def test_ranks_serve_by_graphs_together(ranks: Ranks) -> None:
 
 
 def _start_distributed(comm: Communicator, parallel: ParallelConfig) -> list[tuple[str, int, int, int]]:
-    options = StartOptions(kv_tokens=512)
-    runner = ModelRunner(make_qwen(4), parallel, make_runtime(), Cpu(), lambda: comm, options=options)
-    runner.start()
-    return sizes(runner.recorder.phases)
+    return sizes(_started_among(comm, parallel).recorder.phases)
 
 
 @pytest.mark.parametrize(

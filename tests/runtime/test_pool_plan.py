@@ -1,23 +1,21 @@
 """KV pool sizes: equal to a start of a stock SGLang, and consistent with the buffers that are then made."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
 from runtime.forward.kv_pool import KVPool, LatentPool, make_kv_pool
-from runtime.server.config import ModelConfig, RuntimeConfig, SpeculativeConfig
+from runtime.server.config import RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.layer_config import Mamba2Config
 from runtime.server.parallel import ParallelConfig
 from runtime.server.sizes.pool_plan import FreeMemory, PoolPlan, plan_pool
 from runtime.server.sizes.sizing import kv_bytes_per_token_and_layer
 from runtime.server.units import GIB, MIB
-from tests.runtime.configs import model_of, runtime_config
+from tests.runtime.configs import runtime_config
+from tests.runtime.starts import make_preset
 
-PRESETS = Path(__file__).parents[2] / "sgl_tune" / "presets" / "models"
 META = torch.device("meta")
 
 # Qwen3-30B-A3B under a stock SGLang 0.5.17 with --mem-fraction-static 0.85, measured on one H200.
@@ -35,17 +33,10 @@ MEASURED = FreeMemory(FREE_BEFORE_LOAD + USED_SINCE_BASELINE, FREE_AFTER_LOAD + 
 POINTER_TABLES = 512 + 512 + 1024 + 1024
 
 
-def _preset(name: str) -> ModelConfig:
-    return model_of(json.loads((PRESETS / f"{name}.json").read_text())["config"])
-
-
 def _plan(name: str, free: FreeMemory = MEASURED, fraction: float = 0.85, **fields: object) -> PoolPlan:
-    model = _preset(name)
-    options = {
-        "parallel": ParallelConfig(),
-        "runtime": RuntimeConfig(),
-        "layers": range(model.num_layers),
-    } | fields
+    model = make_preset(name)
+    layers = range(model.num_layers)
+    options = {"parallel": ParallelConfig(), "runtime": RuntimeConfig(), "layers": layers, **fields}
     return plan_pool(free, fraction, model, **options)
 
 
@@ -67,7 +58,7 @@ def test_a_stock_start_has_exactly_these_tokens_and_requests():
 
 
 def test_pools_of_a_stock_start_take_exactly_the_measured_memory():
-    model, plan = _preset("Qwen3-30B-A3B"), _plan("Qwen3-30B-A3B")
+    model, plan = make_preset("Qwen3-30B-A3B"), _plan("Qwen3-30B-A3B")
     pool = make_kv_pool(plan, model, ParallelConfig(), range(model.num_layers), META)
     tensors = [pool.table, pool.free, *_buffers(pool)]
     made = sum(_rounded(tensor.nbytes, 512) for tensor in tensors)
@@ -75,7 +66,7 @@ def test_pools_of_a_stock_start_take_exactly_the_measured_memory():
 
 
 def test_the_reserved_memory_shows_what_the_cache_gave_back():
-    model, plan = _preset("Qwen3-30B-A3B"), _plan("Qwen3-30B-A3B")
+    model, plan = make_preset("Qwen3-30B-A3B"), _plan("Qwen3-30B-A3B")
     pool = make_kv_pool(plan, model, ParallelConfig(), range(model.num_layers), META)
     # The free slots (5 MiB) found a hole beside the weights; all else took segments of its own.
     segments = sum(_rounded(tensor.nbytes, 2 * MIB) for tensor in [pool.table, *_buffers(pool)])
@@ -97,7 +88,7 @@ def test_the_reserved_memory_shows_what_the_cache_gave_back():
     ],
 )
 def test_the_buffers_take_what_the_plan_counted(name, kv_dtype, parallel):
-    model, runtime = _preset(name), runtime_config(kv_cache_dtype=kv_dtype)
+    model, runtime = make_preset(name), runtime_config(kv_cache_dtype=kv_dtype)
     plan = _plan(name, parallel=parallel, runtime=runtime)
     pool = make_kv_pool(plan, model, parallel, range(3), META)
     per_token = kv_bytes_per_token_and_layer(model, parallel, plan.kv_dtype)
@@ -112,13 +103,13 @@ def test_glm_on_blackwell_keeps_fp8_latents_and_its_requests_follow_from_them():
     runtime = runtime_config(kv_cache_dtype="fp8_e4m3", packs_latents=False)
     plan = _plan("GLM-5.1-FP8", free, 0.9, parallel=parallel, runtime=runtime)
     assert plan.kv_dtype == "fp8_e4m3" and plan.page_size == 64 and plan.tokens % 64 == 0
-    per_token = kv_bytes_per_token_and_layer(_preset("GLM-5.1-FP8"), parallel, plan.kv_dtype, plan.packed)
+    per_token = kv_bytes_per_token_and_layer(make_preset("GLM-5.1-FP8"), parallel, plan.kv_dtype, plan.packed)
     assert per_token == 576 + 132  # TRT-LLM's kernels read plain fp8 latents
     assert plan.max_running_requests == int(plan.tokens / 202752 * 512) > 2048
 
 
 def test_sliding_layers_of_gpt_oss_keep_four_fifths_of_the_tokens() -> None:
-    model, plan = _preset("gpt-oss-120b"), _plan("gpt-oss-120b")
+    model, plan = make_preset("gpt-oss-120b"), _plan("gpt-oss-120b")
     each = kv_bytes_per_token_and_layer(model, ParallelConfig(), "bfloat16")
     assert plan.sliding_tokens == int(plan.tokens * 0.8)
     budget = MEASURED.after_load - MEASURED.baseline * (1 - 0.85)
@@ -169,7 +160,7 @@ def test_a_stage_without_attention_has_as_many_tokens_as_another_could_have():
     kinds = ("recurrent",) * 4 + ("full",) * 4
     mamba = Mamba2Config(16, 64, 8, 128, 4, True, False, 0.0)
     model = replace(
-        _preset("Qwen3-30B-A3B"), attention_kinds=kinds, layer_kinds=("moe",) * 8, recurrent=mamba
+        make_preset("Qwen3-30B-A3B"), attention_kinds=kinds, layer_kinds=("moe",) * 8, recurrent=mamba
     )
     two, runtime = ParallelConfig(pp=2), runtime_config()
     free = FreeMemory(100 * GIB, 80 * GIB)

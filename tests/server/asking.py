@@ -12,23 +12,14 @@ from runtime.server.resolve import resolve
 from runtime.server.shape import Server
 
 _SHAPE = {
-    "dtype": "bfloat16",
-    "hidden_size": 2048,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 4,
-    "head_dim": 128,
-    "intermediate_size": 6144,
-    "vocab_size": 32000,
+    "dtype": "bfloat16", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32,
+    "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "vocab_size": 32000,
     "max_position_embeddings": 40960,
-}
+}  # fmt: skip
 _LATENT = {
-    "kv_lora_rank": 512,
-    "q_lora_rank": 1536,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
+    "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
     "v_head_dim": 128,
-}
+}  # fmt: skip
 _FAMILIES: dict[str, tuple[str, str]] = {
     "llama": ("llama", "LlamaForCausalLM"),
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),

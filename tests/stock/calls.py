@@ -18,6 +18,10 @@ from sgl_tune.keys.keys import expected_keys
 from tests.sgl_tune.modelopt import as_checkpoint
 from tests.stock.kernel_stubs import AskingTuner
 
+_NO_FP4 = (
+    "routing_bias", "gemm1_bias", "gemm1_alpha", "gemm1_beta", "gemm1_clamp_limit", "gemm2_bias",
+    "output1_scale_scalar", "output1_scale_gate_scalar", "output2_scale_scalar",
+)  # fmt: skip
 FP8, FP4, BF16, INT32 = torch.float8_e4m3fn, torch.uint8, torch.bfloat16, torch.int32
 Call = Callable[[Deployment, int], None]
 
@@ -146,23 +150,15 @@ def fp4(
     i, h = common["intermediate_size"], x.shape[1] * (2 if x.dtype == FP4 else 1)
     fused_moe.trtllm_fp4_block_scale_moe(
         routing_logits=meta(rows, total),
-        routing_bias=None,
         hidden_states=x,
         hidden_states_scale=x_scale,
         gemm1_weights=meta(e, 2 * i, h // 2, dtype=FP4),
         gemm1_weights_scale=meta(e, 2 * i, h // group, dtype=FP8),
-        gemm1_bias=None,
-        gemm1_alpha=None,
-        gemm1_beta=None,
-        gemm1_clamp_limit=None,
         gemm2_weights=meta(e, h, i // 2, dtype=FP4),
         gemm2_weights_scale=meta(e, h, i // group, dtype=FP8),
-        gemm2_bias=None,
-        output1_scale_scalar=None,
-        output1_scale_gate_scalar=None,
-        output2_scale_scalar=None,
         do_finalize=True,
         output=out,
+        **dict.fromkeys(_NO_FP4),
         **common,
     )
 

@@ -33,8 +33,13 @@ class Module:
 
 
 class Specification:
+    """What would compile a module: it gives this one."""
+
+    def __init__(self, module: Module | None = None) -> None:
+        self.module = module or Module()
+
     def build_and_load(self) -> Module:
-        return Module()
+        return self.module
 
     def get_library_path(self) -> str:  # until 0.6.18
         return ""
@@ -85,8 +90,15 @@ def install_cutlass_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
 
 
-def install_trtllm_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    specification = Specification()
+class Meta:
+    """A device of tensors without data."""
+
+    torch_device = torch.device("meta")
+    sm_major = 10
+
+
+def install_trtllm_module(monkeypatch: pytest.MonkeyPatch, kernels: Module | None = None) -> None:
+    specification = Specification(kernels)
     monkeypatch.setattr(core, "gen_trtllm_gen_fused_moe_sm100_module", lambda **_: specification)
     module = core._get_trtllm_moe_sm100_module_impl.__wrapped__(False)
     monkeypatch.setattr(core, "get_trtllm_moe_sm100_module", lambda: module)
@@ -94,7 +106,7 @@ def install_trtllm_module(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def install_gemm_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemm_base, "gen_gemm_module", Specification)
+    monkeypatch.setattr(gemm_base, "gen_gemm_module", lambda: Specification())
     monkeypatch.setattr(gemm_base, "get_gemm_module", gemm_base.get_gemm_module.__wrapped__)
 
 

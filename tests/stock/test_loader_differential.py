@@ -21,7 +21,7 @@ from tests.stock.loader_differential import (
     stock_load,
 )
 
-FILES = 4_000
+FILES = 2_000
 CORPUS = build_corpus(TARGET, moe_entries())
 BARE_TARGET = dict.fromkeys(NEWEST.environment, "unknown") | {"flashinfer_version": "0.7.2"}
 
@@ -34,11 +34,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(("name", "case"), CORPUS.items(), ids=CORPUS)
 def test_the_corpus_is_judged_as_flashinfer_does(name: str, case: Case, folder: Path) -> None:
+    """And as the corpus says that it does."""
     assert list(disagreements(name, case.raw, folder, TARGET)) == []
-
-
-@pytest.mark.parametrize(("name", "case"), CORPUS.items(), ids=CORPUS)
-def test_the_corpus_names_what_the_real_loader_does(name: str, case: Case, folder: Path) -> None:
     path = folder / "rank.json"
     path.write_bytes(case.raw)
     found = stock_load(path, TARGET)
@@ -51,7 +48,7 @@ def test_thousands_of_damaged_files_are_judged_as_flashinfer_does() -> None:
     tally = compare(FILES, seed=1)
     assert tally.found == []
     assert tally.files == FILES
-    assert all(tally.verdicts[verdict] > 50 for verdict in ("loaded", "ignored", "JSONDecodeError"))
+    assert all(tally.verdicts[verdict] > 25 for verdict in ("loaded", "ignored", "JSONDecodeError"))
     assert {"TypeError", "KeyError", "IndexError", "AttributeError", "ValueError", "RecursionError"} <= set(
         tally.verdicts
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from runtime.autotune.installed import VERSION, WAYS
 from runtime.flashinfer.versions import other_keys_of
@@ -22,29 +21,24 @@ from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.warm.job import make_job
 from tests.sgl_tune.modelopt import as_checkpoint
-from tests.stock.kernel_stubs import AskingTuner, asking_tuner, install_cutlass_module, install_trtllm_module
+from tests.stock.kernel_stubs import (
+    AskingTuner,
+    Meta,
+    asking_tuner,
+    install_cutlass_module,
+    install_trtllm_module,
+)
 
 if other_keys_of(VERSION):
     pytest.skip("the core plans the newest FlashInfer's keys", allow_module_level=True)
 
 
-class _Meta:
-    torch_device = torch.device("meta")
-    sm_major = 10
-
-
+WIDE = {"model_path": "Qwen3-235B-A22B", "tp": 8, "dp": 8, "enable_dp_attention": True, "ep": 8}
 CUTLASS = [
     {"model_path": "Qwen3-30B-A3B"},
     {"model_path": "Qwen3-30B-A3B", "tp": 4, "ep": 4},
-    {"model_path": "Qwen3-235B-A22B", "tp": 8, "dp": 8, "enable_dp_attention": True, "ep": 8},
-    {
-        "model_path": "Qwen3-235B-A22B",
-        "tp": 8,
-        "dp": 8,
-        "enable_dp_attention": True,
-        "ep": 8,
-        "moe_a2a_backend": "flashinfer",
-    },
+    WIDE,
+    {**WIDE, "moe_a2a_backend": "flashinfer"},
     {"model_path": "GLM-5.1", "tp": 8},
     {"model_path": "GLM-5.1", "tp": 8, "ep": 8},
     {"model_path": "Qwen3-30B-A3B", "tp": 2, "quantization": "modelopt_fp8"},
@@ -69,7 +63,7 @@ def _deployment(flags: dict[str, Any]) -> Deployment:
 
 def _assert_asks_what_is_planned(deployment: Deployment, tuner: AskingTuner) -> None:
     (cache, *_) = make_job(make_plan(deployment), Path(), "cuda", (0,)).caches
-    Rehearsal(cache.model, cache.parallel, cache.runtime, _Meta()).forward_all(cache.serving_rows)
+    Rehearsal(cache.model, cache.parallel, cache.runtime, Meta()).forward_all(cache.serving_rows)
     planned = {
         entry.key: op.policy if WAYS.keeps_policies else None
         for op in expected_keys(deployment)

@@ -19,7 +19,7 @@ from flashinfer.gemm import gemm_base
 from runtime.autotune.cpu_clock import CpuClock, CpuSearchTuner
 from runtime.autotune.installed import WAYS, file_key
 from tests.runtime.tuned_layer import installed
-from tests.stock.kernel_stubs import Module
+from tests.stock.kernel_stubs import Module, Specification
 
 FP8, UINT8 = torch.float8_e4m3fn, torch.uint8
 ROWS, TACTICS = 64, 5
@@ -102,20 +102,7 @@ def _fp4(backend: str) -> Callable[[pytest.MonkeyPatch, Spinning], Callable[[], 
 
 
 def _compiled(monkeypatch: pytest.MonkeyPatch, name: str, kernels: Spinning) -> None:
-    class Specification:
-        def __init__(self, **_: Any) -> None:
-            pass
-
-        def build_and_load(self) -> Spinning:
-            return kernels
-
-        def get_library_path(self) -> str:
-            return ""
-
-        def get_library_paths(self) -> list[str]:
-            return []
-
-    monkeypatch.setattr(gemm_base, name, Specification)
+    monkeypatch.setattr(gemm_base, name, lambda **_: Specification(kernels))
 
 
 def _uncached(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from flashinfer.autotuner import AutoTuner
-from flashinfer.fused_moe import core
 
 from runtime.autotune.cpu_clock import CpuClock, CpuSearchTuner
 from runtime.autotune.installed import VERSION, WAYS, file_key, tuning_mode
@@ -47,11 +46,6 @@ DEPLOYMENTS = {
 }
 
 
-class _Meta:
-    torch_device = torch.device("meta")
-    sm_major = 10
-
-
 class Module(kernel_stubs.Module):
     """FlashInfer writes this name into keys."""
 
@@ -83,21 +77,7 @@ def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Module:
     kernels = Module()
-
-    class Specification:
-        def build_and_load(self) -> Module:
-            return kernels
-
-        def get_library_path(self) -> str:
-            return ""
-
-        def get_library_paths(self) -> list[str]:
-            return []
-
-    monkeypatch.setattr(core, "gen_trtllm_gen_fused_moe_sm100_module", lambda **_: Specification())
-    module = core._get_trtllm_moe_sm100_module_impl.__wrapped__(False)
-    monkeypatch.setattr(core, "get_trtllm_moe_sm100_module", lambda: module)
-    monkeypatch.setattr(core, "_device_support_moe_pdl", lambda device: True)
+    kernel_stubs.install_trtllm_module(monkeypatch, kernels)
     monkeypatch.setattr(flashinfer_trtllm, "trtllm_moe", flashinfer_trtllm.trtllm_moe.run)
     # Meta tensors have no contents to draw.
     made = AutoTuner._create_tensor_like
@@ -114,7 +94,7 @@ def test_a_layers_ops_are_searched_in_every_bucket(flags: dict[str, Any], kernel
     asked = {"moe_runner_backend": "flashinfer_trtllm", **target, **sizes, **flags}
     deployment = resolve_deployment(ServerFlags.of(**as_checkpoint(asked)))
     (cache, *_) = make_job(make_plan(deployment), Path(), "cuda", (0,)).caches
-    rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, _Meta())
+    rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, kernel_stubs.Meta())
     found = {}
     for tuner in (CpuClock(), CpuSearchTuner()):
         before = kernels.launches
