@@ -12,18 +12,10 @@ from typing import Any
 
 RAN = "foreign code ran"
 _LLAMA: Mapping[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 1024,
-    "max_position_embeddings": 2048,
-    "torch_dtype": "bfloat16",
-    "rms_norm_eps": 1e-5,
-}
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256,
+    "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "vocab_size": 1024, "max_position_embeddings": 2048, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5,
+}  # fmt: skip
 
 
 _QUICK = ("--disable-cuda-graph", "--chunked-prefill-size", "64", "--sampling-backend", "pytorch")

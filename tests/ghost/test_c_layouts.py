@@ -48,10 +48,8 @@ def test_layouts_are_those_of_real_headers(header: Path, tmp_path: Path) -> None
     assert found
     major = int(found[1]) // 1000
     checks = [
-        f"_Static_assert(offsetof(struct cudaDeviceProp, {name}) == {at}, {name!r});".replace("'", '"')
-        + f"_Static_assert(sizeof(((struct cudaDeviceProp *)0)->{name}) == {size}, {name!r});".replace(
-            "'", '"'
-        )
+        f'_Static_assert(offsetof(struct cudaDeviceProp, {name}) == {at}, "{name}");'
+        f'_Static_assert(sizeof(((struct cudaDeviceProp *)0)->{name}) == {size}, "{name}");'
         for name, (at, size) in properties(major).items()
     ]
     checks.append('_Static_assert(sizeof(struct cudaDeviceProp) == PROPERTIES_SIZE, "size");')
@@ -62,17 +60,10 @@ def test_layouts_are_those_of_real_headers(header: Path, tmp_path: Path) -> None
             for a, b in fields.items()
         ]
     code = tmp_path / "layouts.c"
-    code.write_text(
-        "\n".join(["#include <stddef.h>", "#include <driver_types.h>", '#include "layouts.h"', *checks])
-    )
-    command = [
-        "cc",
-        "-fsyntax-only",
-        f"-DCUDA_MAJOR={major}",
-        f"-I{header.parent}",
-        f"-I{SOURCES}",
-        str(code),
-    ]
+    headers = ("<stddef.h>", "<driver_types.h>", '"layouts.h"')
+    code.write_text("\n".join([*(f"#include {one}" for one in headers), *checks]))
+    folders = (f"-I{header.parent}", f"-I{SOURCES}")
+    command = ["cc", "-fsyntax-only", f"-DCUDA_MAJOR={major}", *folders, str(code)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -84,27 +75,18 @@ at = lambda offset, kind: kind.from_buffer(out, offset).value
 
 
 def test_properties_of_cuda_13_are_the_rows() -> None:
-    code = (
-        READ.format("")
-        + "answer(out.value.decode(), at(288, C.c_size_t), at(360, C.c_int), at(384, C.c_int))"
-    )
-    assert run(code) == ["NVIDIA H200", 150109880320, 9, 132]
+    code = "answer(out.value.decode(), at(288, C.c_size_t), at(360, C.c_int), at(384, C.c_int))"
+    assert run(READ.format("") + code) == ["NVIDIA H200", 150109880320, 9, 132]
 
 
 def test_properties_of_cuda_12_are_the_rows_in_their_own_places() -> None:
-    code = (
-        READ.format("_v2")
-        + "answer(at(288, C.c_size_t), at(348, C.c_int), at(360, C.c_int), at(388, C.c_int))"
-    )
-    assert run(code, major=12) == [150109880320, 1980000, 9, 132]
+    code = "answer(at(288, C.c_size_t), at(348, C.c_int), at(360, C.c_int), at(388, C.c_int))"
+    assert run(READ.format("_v2") + code, major=12) == [150109880320, 1980000, 9, 132]
 
 
 def test_the_older_properties_of_cuda_12_leave_what_follows_them_alone() -> None:
-    code = (
-        READ.format("").replace("G.cuda", 'out[712] = b"x"; G.cuda', 1)
-        + "answer(out[712].decode(), at(360, C.c_int))"
-    )
-    assert run(code, major=12) == ["x", 9]
+    read = READ.format("").replace("G.cuda", 'out[712] = b"x"; G.cuda', 1)
+    assert run(read + "answer(out[712].decode(), at(360, C.c_int))", major=12) == ["x", 9]
 
 
 def test_the_versions_are_those_that_torch_was_built_for() -> None:

@@ -200,21 +200,11 @@ def test_only_numbers_and_known_words_of_known_libraries_are_passed() -> None:
 
 
 NEVER = {
-    "PATH": "/evil",
-    "PYTHONSTARTUP": "/evil.py",
-    "PYTHONPATH": "/evil",
-    "LD_PRELOAD": "/evil.so",
-    "LD_LIBRARY_PATH": "/evil",
-    "HTTPS_PROXY": "http://evil",
-    "HF_TOKEN": "hf_secret",
-    "TRITON_PTXAS_PATH": "/evil",
-    "TORCHINDUCTOR_CACHE_DIR": "/evil",
-    "GHOST_ROW": "sms=1",
-    "CUDA_VISIBLE_DEVICES": "4,5",
-    "BASH_ENV": "/evil",
-    "GLIBC_TUNABLES": "1",
-    "SGLANG_\n": "1",
-}
+    "PATH": "/evil", "PYTHONSTARTUP": "/evil.py", "PYTHONPATH": "/evil", "LD_PRELOAD": "/evil.so",
+    "LD_LIBRARY_PATH": "/evil", "HTTPS_PROXY": "http://evil", "HF_TOKEN": "hf_secret", "BASH_ENV": "/evil",
+    "TRITON_PTXAS_PATH": "/evil", "TORCHINDUCTOR_CACHE_DIR": "/evil", "GHOST_ROW": "sms=1",
+    "CUDA_VISIBLE_DEVICES": "4,5", "GLIBC_TUNABLES": "1", "SGLANG_\n": "1",
+}  # fmt: skip
 NAMED = {
     "SGLANG_PLUGINS": "evil",
     "SGLANG_EXTERNAL_MODEL_PACKAGE": "evil",
@@ -222,14 +212,10 @@ NAMED = {
     "SGLANG_NEXT_YEARS_LOADER": "evil.module",
 }
 QUIET = {
-    "SGLANG_CACHE_DIR": "/evil",
-    "SGLANG_TORCH_PROFILER_DIR": "/evil",
-    "DG_JIT_NVCC_COMPILER": "/evil",
-    "FLASHINFER_WORKSPACE_BASE": "/evil",
-    "SGLANG_GRPC_PORT": "5000",
-    "NCCL_SOCKET_IFNAME": "eth0",
+    "SGLANG_CACHE_DIR": "/evil", "SGLANG_TORCH_PROFILER_DIR": "/evil", "DG_JIT_NVCC_COMPILER": "/evil",
+    "FLASHINFER_WORKSPACE_BASE": "/evil", "SGLANG_GRPC_PORT": "5000", "NCCL_SOCKET_IFNAME": "eth0",
     "NVSHMEM_BOOTSTRAP_PLUGIN_DIR": "/evil",
-}
+}  # fmt: skip
 
 
 def test_variables_that_name_code_or_places_are_not_passed() -> None:

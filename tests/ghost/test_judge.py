@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from runtime.ghost.outside import table
-from runtime.record.parts import Asked, Cost, Ending, Inexact, Phase, Sizes
-from runtime.record.record import SCHEMA, Record
-from runtime.record.settled import Resolved
+from runtime.record.events import record_of
+from runtime.record.parts import Ending, Inexact, Phase, Sizes
+from runtime.record.record import Record
 from tests.ghost.fit_outside import FULLEST, GRANULE, Counts, Seen, fitted, seen
 from tests.ghost.judge_table import row_of
 from tests.ghost.real_starts import RealStart, real_starts
 from tests.ghost.verdicts import MIB, verdict
+from tests.record.test_record import ASKED, ENDED, READY
 
 GIB = 1 << 30
 STUB = Inexact("module", "norm.rmsnorm", "decode graphs", "", "there is no such module")
@@ -43,20 +44,12 @@ def phase(name: str, peak: int, outside: int = 700 * MIB) -> Phase:
 def record(
     tokens: int = 100_000, peak: int = 20 * GIB, ending: Ending | None = None, *why: Inexact
 ) -> Record:
-    return Record(
-        schema_version=SCHEMA,
-        asked=Asked((), 0, "NVIDIA H200", "ghost", "3.12", "13.0", {}),
-        resolved=Resolved(),
+    return replace(
+        record_of(ASKED, [READY, ENDED]),
         phases=(phase("weights", 10 * GIB), phase("decode graphs", peak)),
         ending=ending or Ending("ready"),
         sizes=None if ending else Sizes(tokens, 100, 0.9, 8192, 32768),
         inexact=why,
-        modules=(),
-        kernels=(),
-        keys=(),
-        files=(),
-        counted={},
-        cost=Cost(1.0, 1),
     )
 
 

@@ -21,22 +21,11 @@ from tests.ghost.stock import GPU, Smallest, Stock
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = {
-    "architectures": ["MixtralForCausalLM"],
-    "model_type": "mixtral",
-    "hidden_size": 256,
-    "intermediate_size": 128,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_local_experts": 4,
-    "num_experts_per_tok": 2,
-    "vocab_size": 1024,
-    "max_position_embeddings": 2048,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "hidden_act": "silu",
-    "torch_dtype": "bfloat16",
-}
+    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 256,
+    "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "num_local_experts": 4, "num_experts_per_tok": 2, "vocab_size": 1024, "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "torch_dtype": "bfloat16",
+}  # fmt: skip
 NAME = f"E=4,N=128,device_name={GPU.name.replace(' ', '_')}"
 GRAPHS = ("--cuda-graph-max-bs-decode", "2", "--cuda-graph-backend-prefill", "disabled")
 FLAGS = ("--attention-backend", "triton", "--sampling-backend", "pytorch", *GRAPHS)

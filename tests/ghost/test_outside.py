@@ -8,8 +8,6 @@ from runtime.ghost.outside import TABLE, Number, Outside, table
 from tests.ghost.c_running import run
 from tests.ghost.real_starts import real_starts
 
-MIB = 1 << 20
-
 
 def test_the_table_has_at_most_sixty_numbers_and_no_models_name() -> None:
     numbers = table().numbers

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.record.parts import Asked, Cost, Ending
-from runtime.record.record import SCHEMA, Record
-from runtime.record.settled import Resolved
+from runtime.record.events import record_of
+from runtime.record.record import Record
 from tests.ghost.seeds import (
     CALLS,
     PUBLISHED,
@@ -21,6 +20,7 @@ from tests.ghost.seeds import (
     out_of_memory,
     shown_in_readme,
 )
+from tests.record.test_record import ASKED, DIED, ENDED, READY
 
 TEXT = (
     "CUDA out of memory. Tried to allocate {0.tried} GiB. GPU 0 has a total capacity of {0.total} GiB "
@@ -31,22 +31,8 @@ NEAR = OutOfMemory(tried=6.31, total=178.35, free=2.7, allocated=169.4)
 
 
 def record(found: OutOfMemory, calls: tuple[str, ...] = CALLS, phase: str = "autotune") -> Record:
-    stack = tuple(f"/a folder/model_runner.py:7 {call}" for call in calls)
-    return Record(
-        schema_version=SCHEMA,
-        asked=Asked((), 0, "NVIDIA B200", "ghost", "3.11", "13.0", {}),
-        resolved=Resolved(),
-        phases=(),
-        ending=Ending("died", phase, "OutOfMemoryError", TEXT.format(found), stack),
-        sizes=None,
-        inexact=(),
-        modules=(),
-        kernels=(),
-        keys=(),
-        files=(),
-        counted={"communicators_8": 2},
-        cost=Cost(1.0, 1),
-    )
+    stack = [f"/a folder/model_runner.py:7 {call}" for call in calls]
+    return record_of(ASKED, [{**DIED, "phase": phase, "text": TEXT.format(found), "stack": stack}, ENDED])
 
 
 def test_torchs_text_is_read() -> None:
@@ -62,25 +48,20 @@ def test_torchs_text_is_read() -> None:
         (record(replace(NEAR, tried=6.1, allocated=167.13)), ["tried 6.1 GiB"]),
         (record(NEAR, CALLS[:-1]), ["all_gather is not in the stack"]),
         (record(NEAR, phase="decode graphs"), ["died in decode graphs"]),
-        (replace(record(NEAR), ending=Ending("ready")), ["ready in None: "]),
+        (record_of(ASKED, [READY, ENDED]), ["ready in None: "]),
+        (record(replace(NEAR, tried=6.3, allocated=169.26)), []),  # it follows what was tried
+        (record(replace(NEAR, tried=6.3, allocated=171.12)), ["allocated 171.12 GiB instead of 169.26"]),
+        (record(replace(NEAR, tried=6.3, allocated=169.0)), ["allocated 169.0 GiB instead of 169.26"]),
+        (record(replace(NEAR, free=4.37)), []),  # it is said and not judged
     ],
 )
 def test_a_death_is_the_published_one_or_says_what_differs(found: Record, why: list[str]) -> None:
     assert faults(found) == why
 
 
-def test_allocated_memory_follows_what_was_tried() -> None:
-    assert faults(record(replace(NEAR, tried=6.3, allocated=169.26))) == []
-    assert faults(record(replace(NEAR, tried=6.3, allocated=171.12))) == [
-        "allocated 171.12 GiB instead of 169.26"
-    ]
-    assert faults(record(replace(NEAR, tried=6.3, allocated=169.0))) != []
-
-
-def test_free_memory_is_said_and_not_judged() -> None:
-    found = record(replace(NEAR, free=4.37))
-    assert faults(found) == []
-    assert not_known(found).startswith("4.37 GiB free, published 2.98: 1.39 GiB less here lie outside torch.")
+def test_free_memory_that_differs_is_said() -> None:
+    said = not_known(record(replace(NEAR, free=4.37)))
+    assert said.startswith("4.37 GiB free, published 2.98: 1.39 GiB less here lie outside torch.")
 
 
 def test_readme_shows_the_command_of_the_failure_and_what_torch_said() -> None:

@@ -19,21 +19,11 @@ from tests.ghost.c_running import BUILT
 from tests.ghost.stock import GPU, Smallest, Stock
 
 CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 1024,
-    "intermediate_size": 2816,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 4,
-    "vocab_size": 32000,
-    "max_position_embeddings": 4096,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "hidden_act": "silu",
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024,
+    "intermediate_size": 2816, "num_hidden_layers": 2, "num_attention_heads": 16, "num_key_value_heads": 4,
+    "vocab_size": 32000, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
 # A layer's matrices, the embedding and the head, norms: of bfloat16.
 ATTENTION = 1024 * (1024 + 2 * 256) + 1024 * 1024
 WEIGHTS = 2 * (2 * (ATTENTION + 3 * 1024 * 2816 + 2 * 1024) + 2 * 32000 * 1024 + 1024)

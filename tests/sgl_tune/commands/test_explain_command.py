@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ghost.c_running import BUILT
 from tests.ghost.environments import SMALLEST, python_of
 from tests.ghost.test_starts import CONFIG
 from tests.sgl_tune.running import PROGRAM, Ran, environment, run_here
@@ -24,7 +25,7 @@ def explained(model: Path, *more: object) -> Ran:
     words = [*ours, "--model-config", model / "config.json", *more, *COMMAND, "--model-path", "org/model"]
     done = subprocess.run(
         [*PROGRAM, *map(str, words), *FLAGS],
-        env=environment(XDG_CACHE_HOME=str(model)),
+        env=environment(XDG_CACHE_HOME=str(BUILT.parent)),
         capture_output=True,
         text=True,
         timeout=400,

@@ -14,6 +14,7 @@ from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.recorded.asked import asking
 from sgl_tune.servers.server import Server, server_at
+from tests.ghost.c_running import BUILT
 from tests.ghost.environments import SMALLEST, python_of
 from tests.sgl_tune.running import PROGRAM, Ran, environment, run_here
 from tests.sgl_tune.schemas import schema_faults
@@ -23,10 +24,10 @@ COMMAND = ("python", "-m", "sglang.launch_server", "--model-path", "org/m", *FLA
 
 
 class Place:
-    """A cache directory, a model's config, and the folder of records that all of a test's runs share."""
+    """A cache directory and a model's config."""
 
     def __init__(self, folder: Path) -> None:
-        self.cache_dir, self.kept, self.config = folder / "cache", folder / "kept", folder / "config.json"
+        self.cache_dir, self.config = folder / "cache", folder / "config.json"
         self.config.write_text(json.dumps({**json.loads(CONFIG.read_text()), **SMALL}))
 
     def verify(self, *more: object) -> Ran:
@@ -34,7 +35,7 @@ class Place:
         words = [*ours, "--model-config", self.config, *more, "--format", "json", "--", *COMMAND]
         done = subprocess.run(
             [*PROGRAM, *map(str, words)],
-            env=environment(XDG_CACHE_HOME=str(self.kept)),
+            env=environment(XDG_CACHE_HOME=str(BUILT.parent)),
             capture_output=True,
             text=True,
             timeout=500,
@@ -53,7 +54,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """With the files that the server's own cold start saved."""
     found = Place(tmp_path_factory.mktemp("verified"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(found.kept))
+        patch.setenv("XDG_CACHE_HOME", str(BUILT.parent))
         flags = ServerFlags.of(gpu="h200", cache_dir=str(found.cache_dir), model_config=str(found.config))
         server = server_at(python_of(SMALLEST))
         assert isinstance(server, Server)
