@@ -20,8 +20,8 @@ import torch
 from runtime.forward.comm import DistributedCommunicator, connect
 from runtime.server.parallel import ParallelConfig
 
-TIMEOUT = 60
-MEETING_TIMEOUT = 30
+TIMEOUT = 180  # a start on four ranks takes half a minute of a busy machine
+MEETING_TIMEOUT = 60
 START_TIMEOUT = 300  # four imports of torch, on a machine that others use too
 GRACE = 5  # of the others, where one has failed: they wait for it in a collective
 ENDED = "its process has ended"
