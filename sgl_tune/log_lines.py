@@ -23,7 +23,7 @@ from sgl_tune.reading import open_regular
 STDIN = Path("-")
 _GZIP = b"\x1f\x8b\x08"
 _PIECE = 1 << 16
-_LARGEST = 1 << 30
+_LARGEST, _SHORTEST = 1 << 30, 32  # a shorter line counts as much
 _COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[()][0-9A-B])")
 _SECOND = r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?"
 _OF_A_YEAR = _SECOND.replace(r"\d{4}-", r"(?:\d{4}-)?")  # SGLang's diffusion servers print no year
@@ -74,12 +74,13 @@ def log_pieces(path: Path) -> Iterator[str]:
         raise UsageError(f"{path} is no whole gzip file: {error}") from error
     except OSError as error:
         said = f"{path} cannot be read: {error.strerror or error}"
-        raise UsageError(said, "give a server's log, or - for standard input") from error
+        part = "give its last part: tail -c 500M FILE | sgl-tune ... -"
+        way = part if error.errno == errno.EOVERFLOW else "give a server's log, or - for standard input"
+        raise UsageError(said, way) from error
 
 
 def line_parser() -> Callable[[str], LogLine]:
-    """Return a parser for the lines of one log in order: it remembers the last rank, and how a task's
-    lines begin."""
+    """Return a parser for one log's lines in order: it remembers ranks, and how a task's lines begin."""
     return _Parser().line
 
 
@@ -92,8 +93,7 @@ def _pieces(path: Path) -> Iterator[str]:
     left = _LARGEST
     with _opened(path) as file:
         while piece := file.readline(_PIECE):
-            left -= len(piece)
-            if left < 0:
+            if (left := left - max(len(piece), _SHORTEST)) < 0:
                 raise OSError(errno.EOVERFLOW, "is larger than a log of a start", str(path))
             yield piece.decode("utf-8", "replace")
 

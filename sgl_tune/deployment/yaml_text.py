@@ -10,8 +10,8 @@ from sgl_tune.errors import UsageError
 if TYPE_CHECKING:
     from yaml import Node, SafeLoader
 
-LARGEST = 1 << 16
-_MOST_VALUES = 10_000
+LARGEST = 1 << 18
+_MOST_VALUES = 40_000
 
 
 def read_yaml(text: str, where: str) -> list[Any]:
@@ -19,7 +19,7 @@ def read_yaml(text: str, where: str) -> list[Any]:
     import yaml  # takes 10 % of a command's start, and few commands need it
 
     if len(text) > LARGEST:
-        raise UsageError(f"{where} has {len(text)} letters: {LARGEST} are the most")
+        raise UsageError(f"{where} has {len(text)} letters: {LARGEST} are the most", "give one document")
     try:
         loader = yaml.SafeLoader(text)
         return list(_documents(loader, where))

@@ -90,9 +90,9 @@ FRAME = re.compile(r'^ {0,8}(?:File )?"?([^"\s,]{1,400}\.py)"?, line (\d{1,7}), 
 
 def kind_of(text: str, is_entry: bool) -> Kind | None:
     """Return the death that a line shows. A log entry cannot be the last line of a traceback."""
+    text = text[:2000]
     if not any(hint in text for hint in _HINTS) and not _CLASS.match(text):
         return None
-    text = text[:2000]
     for kind in KINDS:
         if (not is_entry and kind.words.match(text)) if kind.at_start else kind.words.search(text):
             return kind

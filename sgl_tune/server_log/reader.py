@@ -37,7 +37,7 @@ def read_starts(
     reader, parse = Reader(ready), line_parser()
     for raw in log_pieces(path):
         advance(len(raw))
-        reader.hear(parse(raw))
+        reader.hear(parse(raw) if raw != "\n" else LogLine(""))
     return reader
 
 

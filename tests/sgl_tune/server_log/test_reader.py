@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from runtime.server.units import GIB
 from sgl_tune.errors import UsageError
 from sgl_tune.server_log.log import ServerLog, read_server_log
+from tests.sgl_tune.running import run_here
 
 VLLM = b"(EngineCore pid=7) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0"
 RELEASE_0_4 = """\
@@ -83,6 +85,12 @@ mem usage=0.10 GB, avail mem=14.90 GB.
 def test_what_is_no_start_is_said(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UsageError, match=r"server\.log shows no start"):
         _read(tmp_path, content)
+
+
+def test_of_a_log_that_is_too_large_the_last_part_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "server.log").touch()
+    os.truncate(tmp_path / "server.log", (1 << 30) + 1)
+    assert "fix: give its last part" in run_here("mem-report", "--log", tmp_path / "server.log").err
 
 
 @pytest.mark.parametrize(
