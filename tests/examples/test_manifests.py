@@ -22,7 +22,7 @@ from tests.sgl_tune.stores.make import flashinfer_module, sglang_leaf, triton_ke
 
 FILES = sorted(EXAMPLES.iterdir())
 PODS = [path for path in EXAMPLES.glob("*.yaml") if "compose" not in path.name]
-SECONDS = 60
+SECONDS = 180
 
 
 def _ends_well(*command: object) -> None:

@@ -65,7 +65,8 @@ def frozen(release: str) -> Frozen:
     head = json.loads(first)
     if head.pop("schema_version") != SCHEMA:
         raise ValueError(f"{file_of(release).name} has another schema")
-    questions = tuple(_question(json.loads(line)) for line in lines)
+    rows = [json.loads(line) for line in lines]
+    questions = tuple(Question(**{**row, "argv": tuple(row["argv"])}) for row in rows)
     if head.pop("questions") != digest(questions):
         raise ValueError(f"{file_of(release).name} has other questions or answers than were frozen")
     seeds = tuple(head.pop("seeds"))
@@ -88,10 +89,6 @@ def write_models(folder: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
             (target / file).write_text(json.dumps(content))
-
-
-def _question(row: dict[str, Any]) -> Question:
-    return Question(**{**row, "argv": tuple(row["argv"])})
 
 
 def _number(release: str) -> list[int]:

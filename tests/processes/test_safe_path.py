@@ -117,16 +117,12 @@ def test_the_file_commands_run_nothing_of_it(
     assert _sprung(marks) == []
 
 
-def _model(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps(MODEL))
-
-
 @needs_torch
 def test_warm_and_its_proof_run_nothing_of_the_working_and_the_model_folder(
     traps: tuple[Path, Path], tmp_path: Path
 ) -> None:
     work, marks = traps
-    _model(work)
+    (work / "config.json").write_text(json.dumps(MODEL))
     done = _run(
         tmp_path, work, "warm", "--model-path", ".", "--gpu", "cpu", *SMALL, "--tp", "2",
         "--cache-dir", str(tmp_path / "cache"), "--format", "json",

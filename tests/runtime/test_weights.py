@@ -44,10 +44,6 @@ def _bytes(decoder: Decoder) -> int:
     return sum(parameter.nbytes for parameter in decoder.parameters())
 
 
-def _parameters(decoder: Decoder) -> int:
-    return sum(parameter.numel() for parameter in decoder.parameters())
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_rank_holds_the_models_parameters(family: str) -> None:
     reference = make_reference(family, vocab_size=128)
@@ -57,7 +53,7 @@ def test_one_rank_holds_the_models_parameters(family: str) -> None:
     buffers = (one.numel() for name, one in reference.named_buffers() if name.endswith("correction_bias"))
     spare = 0 if model.vocabulary.whole else -model.vocabulary.size % 64 * model.hidden_size
     theirs = (p.numel() for p in tensors(reference).values())
-    assert _parameters(ours) == sum(theirs) + sum(buffers) + spare
+    assert sum(parameter.numel() for parameter in ours.parameters()) == sum(theirs) + sum(buffers) + spare
 
 
 @pytest.mark.parametrize(

@@ -55,19 +55,14 @@ def test_a_lost_worker_is_named_within_seconds(act: str, sentence: str, remedy: 
     assert time.monotonic() - started < 30
 
 
-def test_a_stalled_worker_is_named_after_the_timeout() -> None:
-    with pytest.raises(WorkFailed, match=r"worker [01] of 2 made no progress for \d+ s \(--timeout\)"):
-        _launch({0: "stall", 1: "stall"}, timeout=4.0)
-
-
-def test_who_waits_for_the_others_is_not_the_one_that_stalls() -> None:
-    with pytest.raises(WorkFailed, match=r"worker 1 of 2 made no progress"):
-        _launch({1: "stall"}, timeout=4.0)
+def test_a_stalled_worker_is_named_after_the_timeout_and_not_who_waits_for_it() -> None:
+    with pytest.raises(WorkFailed, match=r"worker 1 of 2 made no progress for \d+ s \(--timeout\)"):
+        _launch({1: "stall"}, timeout=7.0)
 
 
 def test_a_stopped_process_is_noticed_by_its_silence() -> None:
     with pytest.raises(WorkFailed, match=r"worker 1 of 2 gave no sign of life for \d+ s and was stopped"):
-        _launch({1: "stop"}, silence=3.0)
+        _launch({1: "stop"}, silence=5.0)
 
 
 LAUNCHER = """
