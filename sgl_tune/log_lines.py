@@ -29,13 +29,13 @@ _SECOND = r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?"
 _OF_A_YEAR = _SECOND.replace(r"\d{4}-", r"(?:\d{4}-)?")  # SGLang's diffusion servers print no year
 _ENTRY = re.compile(rf"\[{_OF_A_YEAR}((?: [A-Z_]{{1,12}}\d{{1,6}}){{0,8}})\] (.*)", re.DOTALL)
 _OTHER_LOGGER = re.compile(rf"{_SECOND} ")
-# kubectl logs --prefix; Ray; docker compose logs; kubectl and docker logs --timestamps, CI; Docker Desktop;
-# journalctl; a runtime's own file.
+# kubectl logs --prefix; Ray; docker compose logs; kubectl and docker logs --timestamps, CI; Docker Desktop or
+# a program that starts the server; journalctl; a runtime's own file.
 _POD = re.compile(r"\[pod/([^\]\s]{1,400})\] ?")
 _RAY = re.compile(r"\(([^()]{1,200}\bpid=\d{1,9}[^()]{0,100})\) ")
 _SERVICE = re.compile(r"([A-Za-z0-9][\w.@-]{0,200}) +\| ?")
 _STAMP = re.compile(rf"\[?{_SECOND}(Z|[+-]\d\d:?\d\d)\]? ")
-_DESKTOP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (?P<known>\[20|Traceback )?")
+_DESKTOP = re.compile(r"[\d-]{10} [\d:]{8}(?:,\d{3} - \S{1,80} - \w{4,8} -)? (?P<known>\[20|Traceback )?")
 _JOURNAL = re.compile(
     r"([A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )?([\w.-]{1,100}) (?:kernel|[\w@.:/-]{1,100}\[\d{1,10}\]): "
 )
@@ -123,7 +123,7 @@ class _Parser:
         text, source, collected = _uncollected(_COLOURS.sub("", raw).rstrip("\r\n").removeprefix("> "))
         if desktop := _DESKTOP.match(text):
             self._is_desktop |= desktop["known"] is not None
-            text = text[20:] if self._is_desktop else text
+            text = text[desktop.end() - len(desktop["known"] or "") :] if self._is_desktop else text
         # A progress bar rewrites its line; only the last state can be read.
         text = text.rpartition("\r")[2]
         entry = _ENTRY.search(text)

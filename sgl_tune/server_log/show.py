@@ -54,12 +54,12 @@ def evidence(found: Outcome) -> Iterator[str]:
         tried, free, total, allocated = map(memory_bytes, astuple(numbers)[:4])
         of, by_torch = f" of {total}" if numbers.total_bytes else "", f", {allocated} allocated by torch"
         yield f"tried {tried}, {free} free{of}{by_torch if numbers.allocated_bytes else ''}"
-    if death is not None and death.where:
-        yield f"at {death.where}"
     if death is not None:
-        text = shorten(death.text, _MOST_LETTERS, placeholder=" ...")
-        yield f"line {death.line:,} of the log{'' if numbers and numbers.shows_free else f': {text}'}"
-    yield from (one.text for one in found.log.findings if one.kind == "NCCL")
+        yield from ([f"at {death.where}"] if death.where else [])
+        text = f": {shorten(death.text, _MOST_LETTERS, placeholder=' ...')}"
+        yield f"line {death.line:,} of the log{'' if numbers and numbers.shows_free else text}"
+    told = (one.text for one in found.log.findings if one.kind == "NCCL")
+    yield from (text for text in told if death is None or death.text not in text)
     if found.model:
         yield f"model: {found.model}"
 

@@ -22,6 +22,7 @@ COLLECTORS = {
     "compose": "sglang-1  | ",
     "Ray": "\x1b[36m(SGLangEngine pid=952, ip=10.150.236.219)\x1b[0m ",
     "Docker Desktop": "2025-04-15 14:30:13 ",
+    "a program": "2025-04-15 14:30:13,531 - __main__ - INFO - ",
     "none": "",
 }
 LAST_LINES = Path(__file__).with_name("last_lines.toml")
