@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,11 +25,7 @@ from sgl_tune.verify.findings import Severity, Verdict
 from sgl_tune.verify.scope import VerifyOptions
 
 _USED = (Verdict.HIT, Verdict.PARTIAL)
-_OF_VERIFY = (
-    ("--model-config", "model_config", "FILE"),
-    ("--gpu", "gpu", "h200"),
-    ("--cache-dir", "cache_dir", "DIR"),
-)
+_OF_VERIFY = {"--model-config": "FILE", "--gpu": "h200", "--cache-dir": "DIR"}
 _COMPARE = (
     "run it where the server runs; or there `sgl-tune env --format json > env.json`, and here"
     " `sgl-tune verify --target env.json`"
@@ -96,6 +93,8 @@ def _gpu_of_caches(by: ByServer) -> str | None:
 
 def _by_verify(told: Told, remedy: str | None) -> str | None:
     """Return the remedy; if it names options that doctor lacks, with the `verify` that has them."""
-    lacks = {field: value for option, field, value in _OF_VERIFY if option in (remedy or "")}
+    lacks = {name[2:].replace("-", "_"): of for name, of in _OF_VERIFY.items() if name in (remedy or "")}
+    if named := re.search(r"--model-config ([^;]+)", remedy or ""):
+        lacks["model_config"] = named[1]
     asked = told.asked._replace(flags=told.asked.flags.changed(**lacks))
     return f"{remedy}; with it: {warming(told._replace(asked=asked), 'verify')}" if lacks else remedy

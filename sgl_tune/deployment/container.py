@@ -182,11 +182,7 @@ def _flags(rest: list[Word]) -> Iterator[tuple[str, Word]]:
         elif equals or name[2:] in _SWITCHES:
             yield name[2:], word.part(value)
         else:
-            yield name[2:], _next(rest)
-
-
-def _next(rest: list[Word]) -> Word:
-    return rest.pop(0) if rest else Word()
+            yield name[2:], rest.pop(0) if rest else Word()
 
 
 _LONG = {"e": "env", "v": "volume"}
@@ -198,7 +194,7 @@ def _short(word: Word, rest: list[Word]) -> Iterator[tuple[str, Word]]:
         if letter in _SHORT_SWITCHES:
             continue
         attached = word[index:].removeprefix("=")
-        yield _LONG.get(letter, letter), word.part(attached) if attached else _next(rest)
+        yield _LONG.get(letter, letter), word.part(attached) if attached else rest.pop(0) if rest else Word()
         return
 
 

@@ -96,6 +96,10 @@ def _of_manifest(text: Pasted) -> Launch:
     found = [launch for has, (_, launch) in zip(names, servers, strict=True) if meant <= has]
     if text.name in picks:
         found = [servers[picks[text.name] - 1][1]]
+    flags = (one.command for one, _ in others if not one.image and " ".join(one.command).startswith("--"))
+    if len(found) == 1 and (more := next(flags, None)):
+        said = f"the manifest {text.where} adds {_short(shlex.join(more))} to another object's command"
+        raise UsageError(said, "write one command: sgl-tune ... -- python3 -m sglang.launch_server ...")
     if len(found) == 1:
         return found[0]
     refusals = [error for container, error in others if meant <= set(container.names)]

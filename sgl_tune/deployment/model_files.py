@@ -107,8 +107,13 @@ def _named(config: Path) -> ModelFiles:
 
 
 def _not_found(model_path: str) -> UsageError:
-    near = _near(name := model_path.rpartition("/")[2])
+    near, named = _near(name := model_path.rpartition("/")[2]), _preset_of(name)
     ways = [f"name its {_FILE}, or a preset of its shape, with --model-config: {_names(name)}"]
+    if named:
+        near, ways = (
+            None,
+            [f"if it is {named.name}: --model-config {named.name}; else name its {_FILE} there"],
+        )
     if is_hub_id(model_path):
         ways.insert(0, f"`hf download {model_path} {_FILE}`")
     return UsageError(

@@ -72,15 +72,9 @@ class Access:
             return []  # reading the folder shows more
         if self.user.may(status, _READ):
             return []
-        mode = stat.filemode(status.st_mode)
-        return [
-            finding(
-                "not-readable",
-                f"{self.user.name} cannot read it ({mode}, owner {status.st_uid}): the server dies with"
-                " PermissionError",
-                f"chmod -R a+rX {path.parent}",
-            )
-        ]
+        who = f"{self.user.name} cannot read it ({stat.filemode(status.st_mode)}, owner {status.st_uid})"
+        message = f"{who}: the server dies with PermissionError"
+        return [finding("not-readable", message, f"chmod -R a+rX {path.parent}")]
 
     def writing(self, folder: Path) -> list[Finding]:
         blocked = self._blocked(folder)
@@ -127,8 +121,7 @@ def _not_writable(folder: Path, why: str) -> Finding:
 
 
 def only_root_reads(folder: Path, files: int) -> list[Finding]:
-    """Return a finding for files that only root can read, because a server of another user cannot use
-    them. FlashInfer's own writer makes such files when it runs as root."""
+    """Return a finding for files that only root can read, as FlashInfer's own writer makes them for root."""
     if not files:
         return []
     message = f"only root can read {count(files, 'file')} in it"

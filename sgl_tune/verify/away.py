@@ -38,7 +38,8 @@ def away_of(command: Sequence[str], verb: str, by_core: bool) -> Away | None:
     launch = launch_of(command)
     if launch.container is None:
         return None
-    folder = launch.environment.get("SGLANG_CACHE_DIR") or launch.container.cache_folder
+    named = launch.environment.get("SGLANG_CACHE_DIR")
+    folder = named or launch.container.cache_folder
     held = launch.container.elsewhere(folder)
     if held is None:
         return None
@@ -46,6 +47,8 @@ def away_of(command: Sequence[str], verb: str, by_core: bool) -> Away | None:
     if held.starts_empty:
         says += "so each start finds it empty and tunes"
         return Away(folder, Verdict.MISSING, finding("cache-not-kept", says, to_keep(held, folder)))
-    inside = to_paste(verb, ServerFlags(), launch.container.command, None, "core" if by_core else None)
+    words = ["sglang", "serve"] if launch.serve else ["python3", "-m", "sglang.launch_server"]
+    words = [*[f"SGLANG_CACHE_DIR={named}"] * bool(named), *words, *launch.arguments]
+    inside = to_paste(verb, ServerFlags(), words, None, "core" if by_core else None)
     fix = f"in the container: {inside}"
     return Away(folder, Verdict.UNKNOWN, finding("cache-away", f"{says}which is not here", fix))

@@ -106,6 +106,7 @@ def test_what_is_pasted_is_read_down_to_the_servers_arguments(text: str) -> None
         (f"docker run {IMAGE}", "no command follows the image"),
         ("kind: Service\nspec: {}\n", "the manifest after -- holds no command"),
         ("command: [python3, -m, sglang.launch_server\n", "is not YAML"),
+        (f"{POD}---\nmodel: {{args: [--tp, '4']}}\n", "adds --tp 4 to another object's command"),
         (POD.replace("MODEL, value", "OTHER, value"), r"\$\(MODEL\) is not expanded"),
         (COMPOSE.replace("command: >", "x: >").replace("launch_server\n", "bench_serving\n"), "asks"),
     ],

@@ -163,6 +163,7 @@ FP4 = ("--quantization", "modelopt_fp4", "--server", "0.5.23")
         (["--model-path", "/m", "--model-config", "qwen3-30b-a3"], "and no such preset", "Qwen3-30B-A3B?"),
         (["--model-path", "Qwen/Qwen3-30B-A3"], "no model at", "did you mean Qwen3-30B-A3B? `hf download"),
         (["--model-path", "Qwen3-30B-A"], "no model at", "did you mean Qwen3-30B-A3B?"),
+        (["--model-path", "/m/Qwen3-30B-A3B"], "no model at", "if it is Qwen3-30B-A3B: --model-config Q"),
         # Another size is another model.
         (["--model-path", "meta-llama/Llama-3.1-405B"], "no model at", "fix: `hf download"),
         (["Qwen/Qwen3-30B-A3B"], "starts no SGLang server", "given by --model-path Qwen/Qwen3-30B-A3B"),
