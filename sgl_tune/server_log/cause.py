@@ -17,6 +17,7 @@ _BALANCED = 0.9  # SGLang's own bound
 _RETURNED = 1 << 30
 _TOO_HIGH = 0.95  # above it, graphs and activations have too little
 _DRAFTS = re.compile(r"speculative_algorithm'?[=:] ?'")
+_LIMITED = re.compile(r"\bmax_total_tokens'?[=:] ?\d")
 _FRACTION = re.compile(r"mem[_-]fraction[_-]static'?[=:] ?(0?\.\d{1,9})")
 
 
@@ -186,7 +187,8 @@ def _given_back(log: ServerLog) -> Iterator[Cause]:
     if fraction is None or ready is None or not lead.baseline_bytes:
         return
     slack = round((1 - fraction) * lead.baseline_bytes)
-    if ready - slack > _RETURNED:
+    is_small = _LIMITED.search(log.server_args or "") or (pool or 0) - slack > _RETURNED
+    if ready - slack > _RETURNED and not is_small:
         shown = f"{memory_bytes(ready)} are free at ready, where the fraction keeps {memory_bytes(slack)}"
         yield Cause("the pool was sized before other memory was given back", shown, ("larger pool",))
 

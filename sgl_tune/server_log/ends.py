@@ -57,8 +57,8 @@ class Death:
 
     @property
     def where(self) -> str:
-        """Return the innermost frame outside torch, because a reader can act on it. A package is one name."""
-        frame = next((frame for frame in reversed(self.frames) if "/torch/" not in frame.file), None)
+        """Return the innermost frame outside torch and Python's own modules. A package is one name."""
+        frame = next((frame for frame in reversed(self.frames) if not _NOT_SGLANGS.search(frame.file)), None)
         name = frame.file.removesuffix("/__init__.py").rsplit("/", 1)[-1] if frame else ""
         return f"{name}:{frame.line} in {frame.function}" if frame else ""
 
@@ -75,6 +75,7 @@ def _kinds(rows: Iterable[dict[str, Any]], field: str) -> tuple[Kind, ...]:
 _TABLE = tomllib.loads(Path(__file__).with_name("ends.toml").read_text("utf-8"))
 KINDS, _BY_CALL = _kinds(_TABLE["kind"], "words"), _kinds(_TABLE["kind"], "frames")
 _SHOWN = tuple((re.compile("|".join(row["words"])), row["name"]) for row in _TABLE["phase"])
+_NOT_SGLANGS = re.compile(r"/torch/|/lib/python3[.\d]*/(?!(?:site|dist)-packages)")
 EITHER_GRAPHS, NO_SERVER = "decode or draft graphs", "no server"
 # Printed by the server's own process, by C or by a shell: the rank that logged last is not the one that died.
 _OF_NO_RANK = frozenset(("killed", "crash", "port in use", "arguments", "ended", "NCCL", "compiler"))

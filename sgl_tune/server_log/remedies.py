@@ -58,12 +58,9 @@ def remedies_of(log: ServerLog, cause: Cause | None) -> tuple[LogRemedy, ...]:
     for name in cause.changes if cause else ():
         numbered, otherwise = _CHANGES[name]
         found += [*(numbered(log) if numbered else ())] or ([LogRemedy(otherwise)] if otherwise else [])
-    order = (
-        found
-        if cause and "occupied" in cause.changes
-        else sorted(found, key=lambda one: (not one.flags, one.price))
-    )
-    return tuple(order)
+    if cause and "occupied" in cause.changes:
+        return tuple(found)
+    return tuple(sorted(found, key=lambda one: (not one.flags, one.price)))
 
 
 def _segments(log: ServerLog) -> Iterator[LogRemedy]:

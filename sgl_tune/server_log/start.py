@@ -76,8 +76,7 @@ class Start:
 
     @property
     def shows_a_start(self) -> bool:
-        by_vllm = any(death.source.startswith(_VLLM) for death in self.deaths)
-        is_another = by_vllm or any(death.kind.name == NO_SERVER for death in self.deaths)
+        is_another = any(one.kind.name == NO_SERVER or one.source.startswith(_VLLM) for one in self.deaths)
         return bool(self.ranks or self.ready or self.server_args or (self.deaths and not is_another))
 
     @property
