@@ -74,7 +74,7 @@ function showPhases() {
   const rows = report.phases.map(phase => ({ mark: phase.hit === false ? "bad" : "",
     cells: [phase.name, took(phase.begins), took(phase.seconds), phase.store || none(), phase.store ? hit(phase) : none(),
       phase.saves_seconds == null ? none() : took(phase.saves_seconds), phase.cause] }));
-  rows.push({ cells: ["unexplained", none(), took(report.unexplained_seconds), none(), none(), none(), "no line of the log names it"] });
+  if (report.unexplained_seconds >= 0.05) rows.push({ cells: ["unexplained", none(), took(report.unexplained_seconds), none(), none(), none(), "no line of the log names it"] });
   section("Phases", table([["Phase"], ["From", "number"], ["Took", "number"], ["Store"], ["Hit"], ["Saves", "number"], ["Cause"]], rows));
 }
 
