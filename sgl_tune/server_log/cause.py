@@ -117,10 +117,10 @@ def _refused(log: ServerLog) -> Iterator[Cause]:
         if (draft := log.lead.step("draft weights")) and draft.used_bytes:
             shown += f", {memory_bytes(draft.used_bytes)} of them the draft's"
         shown += f", so the fraction must be beyond {least:.4f}"
-    if fraction:
-        shown += f"; --mem-fraction-static is {fraction:g}"
+    shown += f"; --mem-fraction-static is {fraction:g}" if fraction else ""
+    leaves = "too little" if fraction and least and fraction > least else "nothing"
     changes = ("raise", "ranks") if least is None or least < _TOO_HIGH else ("ranks",)
-    yield Cause("the weights leave nothing of the fraction for the KV cache", shown, changes)
+    yield Cause(f"the weights leave {leaves} of the fraction for the KV cache", shown, changes)
 
 
 def _ran_out(log: ServerLog) -> Iterator[Cause]:

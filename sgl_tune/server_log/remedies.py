@@ -90,9 +90,9 @@ def _lower_fraction(log: ServerLog) -> Iterator[LogRemedy]:
 
 
 def _raise_fraction(log: ServerLog) -> Iterator[LogRemedy]:
-    """Yield a fraction just above what the weights take."""
+    """Yield a fraction just above what the weights take, unless the server's was higher."""
     base, least = log.lead.baseline_bytes, least_fraction(log)
-    if not base or least is None:
+    if not base or least is None or least < (fraction_of(log) or 0):
         return
     higher = math.floor(100 * least) / 100 + 0.02
     pool, left = memory_bytes(round((higher - least) * base)), memory_bytes(round((1 - higher) * base))
