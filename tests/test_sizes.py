@@ -29,10 +29,10 @@ MOST_LINES = {
     6577, "graphs": 393, "layers": 2186, "models": 1316, "decoder": 1239, "moe": 1152, "record": 796,
     "server": 2789, "sglang": 2772, "simulate": 842, "start": 580, "__main__": 6, "asking": 696,
     "cache": 3196, "cli": 1243, "commands": 3376, "compile": 1060,
-    "deployment": 2529, "errors": 40, "explain": 549, "export":
+    "deployment": 2530, "errors": 40, "explain": 549, "export":
     429, "fleet": 1590, "keys": 846, "locks": 20, "log_lines": 200, "markdown": 57,
     "memory": 3377, "processes": 692,
-    "reading": 106, "recorded": 590, "server_log": 1733, "servers": 1250, "ship": 5230,
+    "reading": 106, "recorded": 590, "server_log": 1732, "servers": 1250, "ship": 5230,
     "start_report": 1296, "stores": 2635, "units": 77, "verify": 3003, "warm": 2022, "web_page": 36,
     "writing": 125,
 }  # fmt: skip

@@ -23,6 +23,7 @@ _SWITCHES = (
 # Warnings that begin so are about the folder of the caches: they do not matter if nothing is tuned.
 CACHE_FOLDER = "the server's cache folder "
 OFFICIAL = re.compile(r"(^|/)lmsysorg/")  # these images run the command that they are given
+_OF_HOME = re.compile(r"^\$(?:HOME|\{HOME\})(?=/|$)")
 _QUIET = ("export", "set", "ulimit", "cd", "echo")  # commands of a script that fill no folder
 _SHORT_SWITCHES = frozenset("ditPq")
 _TAG = re.compile(r"v?((\d+)\.\d+\.\d+(?:\.?post\d+)?)(?:\.?rc\d+)?(?:[-_.].*)?")
@@ -41,6 +42,7 @@ class Mount:
     @classmethod
     def of(cls, source: str, target: str) -> Mount:
         """Return the mount that Docker or Compose makes."""
+        source = _OF_HOME.sub("~", source)
         where = f"on volume {source}" if source else "on an anonymous volume"
         return cls(host_folder(source), target, "" if host_folder(source) else where, not source)
 
@@ -114,8 +116,7 @@ class Container:
     def _does_more(self) -> bool:
         """Whether its command is a script that also does something else, such as filling a folder."""
         script = next((word for word in self.command if "\n" in word or " " in word), "")
-        others = (words[0] for words in shell_commands(script) if words[0] not in _QUIET)
-        return len(list(others)) > 1
+        return sum(words[0] not in _QUIET for words in shell_commands(script)) > 1
 
     def counted_from(self, folder: str) -> Container:
         """Return the container with relative mounts made relative to the folder of its file."""

@@ -93,8 +93,8 @@ def _parts(report: StartReport) -> Iterator[tuple[str, list[str]]]:
     for one in report.written:
         written = f"{count(one.files, 'file')} written, {human_bytes(one.bytes)}, in {one.folder}"
         yield f"{one.store}: {written}", []
-    for finding, times in report.start.findings.items():
-        yield finding.line(times), []
+    found = report.start.findings.items()  # a death's words of NCCL stand above
+    yield from ((one.line(times), []) for one, times in found if not (report.failure and one.kind == "NCCL"))
     silence = report.start.silence
     if silence and not report.ready and report.start.is_timed and silence.at > max(10, wall / 2):
         yield f"longest silence: {silence.at:.1f} s, then: {silence.text[:_MOST_LETTERS]}", []

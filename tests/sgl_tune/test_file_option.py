@@ -18,7 +18,7 @@ COMPOSE = """services:
     image: lmsysorg/sglang:v0.5.23
     entrypoint: python3 -m sglang.launch_server
     command: --model-path /models/m --tp 2
-    volumes: ["./cache:/cache", "../models:/models", "/data:/data", "kept:/kept", /lost]
+    volumes: ["./cache:/cache", "../models:/models", "/data:/data", "kept:/kept", /lost, "${HOME}/.c:/c"]
 """
 
 
@@ -33,10 +33,10 @@ def test_a_compose_files_folders_count_from_its_own(tmp_path: Path) -> None:
     read, pasted = _of(file).container, launch_of([COMPOSE]).container
     assert read is not None and pasted is not None
     assert read.outside("/cache/x") == f"{tmp_path}/m/cache/x"
-    assert read.outside("/models") == f"{tmp_path}/models" and read.outside("/data") == "/data"
+    assert read.outside("/models") == f"{tmp_path}/models" and read.outside("/c") == str(Path.home() / ".c")
     kept, lost = read.elsewhere("/kept/x"), read.elsewhere("/lost")
     assert kept == Mount(None, "/kept", "on volume kept") and lost and lost.starts_empty
-    assert pasted.outside("/cache") == "cache" and pasted.outside("/models") == "../models"
+    assert [pasted.outside(at) for at in ("/cache", "/models", "/data")] == ["cache", "../models", "/data"]
 
 
 def test_a_message_names_the_file_and_what_may_stand_there(tmp_path: Path) -> None:
