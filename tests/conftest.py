@@ -66,6 +66,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     warm = [tests for tests in files if tests[0].path.parent.name == "warm"]
     others = [tests for tests in files if tests[0].path.parent.name != "warm"]
     items[:] = chain.from_iterable(chain.from_iterable(zip_longest(others, warm, fillvalue=[])))
+    asking = {item.nodeid.split("::")[0] for item in items if "stock" in getattr(item, "fixturenames", ())}
+    assert asking <= ASK_STOCK, f"ASK_STOCK lacks {asking - ASK_STOCK}"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -106,22 +106,14 @@ def make_environment(folder: Path, major: int = 13, extra: str = "") -> Path:
     return folder
 
 
-def environment(major: int = 13) -> Path:
-    return _environment(major)
-
-
-def built(major: int = 13) -> Path:
-    """The ghost's libraries for that environment."""
-    return _built(major)
-
-
 @cache
-def _environment(major: int) -> Path:
+def environment(major: int = 13) -> Path:
     return make_environment(Path(tempfile.mkdtemp(dir=BUILT.parent)) / f"site-{major}", major)
 
 
 @cache
-def _built(major: int) -> Path:
+def built(major: int = 13) -> Path:
+    """The ghost's libraries for that environment."""
     return library([environment(major)], BUILT)
 
 
