@@ -107,8 +107,8 @@ def around_server(container: Container, named: TargetFlags, environ: Mapping[str
 
 def to_keep(held: Mount, folder: str) -> str:
     """Return the advice for a cache folder that each start finds empty."""
-    fill = "fill it by an init container (docs/init-container.md), or " if "emptyDir" in held.where else ""
-    return f"{fill}mount a folder or a volume that stays at {folder}"
+    by_pod = "fill it by an init container (docs/init-container.md), or mount a lasting volume there"
+    return by_pod if "emptyDir" in held.where else f"mount a lasting volume: -v sglang-cache:{folder}"
 
 
 def _of_image(container: Container, version: str | None) -> list[str]:

@@ -12,6 +12,7 @@ from runtime.server.gpus import CPU, USUAL, Chosen, GpuModel, gpu_for
 from runtime.server.units import GIB, MIB
 from runtime.sglang.releases import NEWEST, Release
 from sgl_tune.asking.question import argv_of
+from sgl_tune.deployment.container import CACHE_FOLDER
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.flag_names import flag_names, flag_types
 from sgl_tune.deployment.launch import container_of
@@ -32,8 +33,7 @@ _MOST_BYTES = 16 << 40
 
 
 class CoreStarter:
-    """Starts the core. `total_bytes`: the GPU's memory, if a log or a measurement says it. `done`: called
-    after each start."""
+    """Starts the core. `total_bytes`: the GPU's, if a log says it. `done`: called after each start."""
 
     def __init__(
         self, asked: MemoryOptions, total_bytes: int | None = None, done: Callable[[], object] = lambda: None
@@ -82,12 +82,12 @@ class CoreStarter:
         return deployment_of(one, changes=flags, gpu=named)
 
     def _noted(self, report: MemoryReport, deployment: Deployment, start: Start) -> MemoryReport:
-        assumed = self.gpu.assumed
         trust = replace(report.trust, not_modelled=deployment.not_modelled)
+        assumed = self.gpu.assumed
         whose = replace(report.whose, is_gpu_assumed=assumed is not None, flags=shlex.join(self._argv))
-        noted = replace(report, trust=trust, whose=whose)
         notes = (*filter(None, [assumed]), *deployment.notes, *start.notes)
-        return noted.with_notes(*notes, warnings=deployment.warnings)
+        doubts = [text for text in deployment.warnings if not text.startswith(CACHE_FOLDER)]
+        return replace(report, trust=trust, whose=whose).with_notes(*notes, warnings=doubts)
 
 
 def taken(change: Change) -> tuple[tuple[str, ...], dict[str, Any]]:
