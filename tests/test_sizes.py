@@ -28,7 +28,7 @@ MOST_LINES = {
     "moe_configs": 842, "config_files": 374, "config_tuning": 565, "pins": 168, "forward": 907, "ghost":
     6577, "graphs": 393, "layers": 2186, "models": 1316, "decoder": 1239, "moe": 1152, "record": 796,
     "server": 2789, "sglang": 2772, "simulate": 842, "start": 580, "__main__": 6, "asking": 696,
-    "cache": 3196, "cli": 1243, "commands": 3376, "compile": 1060,
+    "cache": 3196, "cli": 1243, "commands": 3375, "compile": 1060,
     "deployment": 2530, "errors": 40, "explain": 549, "export":
     429, "fleet": 1590, "keys": 846, "locks": 20, "log_lines": 200, "markdown": 57,
     "memory": 3377, "processes": 692,

@@ -26,10 +26,8 @@ from sgl_tune.verify.scope import VerifyOptions
 
 _USED = (Verdict.HIT, Verdict.PARTIAL)
 _OF_VERIFY = {"--model-config": "FILE", "--gpu": "h200", "--cache-dir": "DIR"}
-_COMPARE = (
-    "run it where the server runs; or there `sgl-tune env --format json > env.json`, and here"
-    " `sgl-tune verify --target env.json`"
-)
+_COMPARE = "run it where the server runs; or there `sgl-tune env --format json > env.json`, and here"
+_COMPARE += " `sgl-tune verify --target env.json`"
 
 
 def doctor(

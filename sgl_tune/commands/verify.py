@@ -113,7 +113,8 @@ def verify(
         from sgl_tune.fleet.command import FleetOptions, verify_fleet
 
         beside = tuple(name for name, given in one.items() if given)
-        options = FleetOptions(fleet, target, cold_start, strict, format, beside)
+        warm = to_paste("warm", by.flags, by.command, by.deployment, "core" if by.core else by.server)
+        options = FleetOptions(fleet, target, cold_start, strict, format, beside, warm)
         raise Ended(0 if verify_fleet(out, options, asked) else 1)
     if cold_start is not None or format in _OF_FLEETS:
         what = "--cold-start" if cold_start is not None else f"--format {format.value}"

@@ -22,7 +22,7 @@ _MOST_SAID = 20
 
 
 class FleetOptions(NamedTuple):
-    """The options of `verify --fleet`. `beside`: given options that are about one machine."""
+    """The options of `verify --fleet`. `beside`: those about one machine. `warm`: the command that fills."""
 
     path: Path
     target: Path | None
@@ -30,6 +30,7 @@ class FleetOptions(NamedTuple):
     strict: bool
     format: FindingsFormat
     beside: tuple[str, ...]
+    warm: str
 
 
 def verify_fleet(out: Output, options: FleetOptions, asked: VerifyOptions) -> bool:
@@ -50,7 +51,7 @@ def verify_fleet(out: Output, options: FleetOptions, asked: VerifyOptions) -> bo
     verdict = found.verdict(ok)
     out.result(
         {"ok": ok, "verdict": verdict, **found.to_json()},
-        human=lambda: show_survey(out, found, verdict, ok),
+        human=lambda: show_survey(out, found, verdict, ok, options.warm),
         quiet=_lines(options.format, found, verdict),
     )
     return ok
@@ -62,9 +63,8 @@ def _distinct(said: Iterable[tuple[str, str]]) -> list[str]:
 
 def _check(options: FleetOptions, asked: VerifyOptions) -> None:
     if options.beside:
-        raise UsageError(
-            f"--fleet and {options.beside[0]}: that is about one machine", "leave one of them out"
-        )
+        said = f"--fleet and {options.beside[0]}: that is about one machine"
+        raise UsageError(said, "leave one of them out")
     if options.format is FindingsFormat.github:
         raise UsageError("--format github is not for a fleet: its lines are of files", "junit or markdown")
     if not asked.names_a_deployment:
@@ -83,9 +83,8 @@ def read_reference(path: Path) -> Node:
     try:
         return node_of(content)
     except UnreadLine as error:
-        raise UsageError(
-            f"{path}: {error}", "sgl-tune env --format json on a node that starts well"
-        ) from None
+        way = "sgl-tune env --format json on a node that starts well"
+        raise UsageError(f"{path}: {error}", way) from None
 
 
 def _lines(format: FindingsFormat, found: Survey, verdict: str) -> Iterable[str]:

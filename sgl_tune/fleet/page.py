@@ -9,6 +9,7 @@ from sgl_tune.cli.out import Output, printable
 from sgl_tune.cli.table import Column
 from sgl_tune.fleet.outcome import STATES, Fault, Outcome
 from sgl_tune.fleet.survey import Alike, Survey
+from sgl_tune.verify.expected import WARM
 
 _STYLES = {"fails": "red", "tunes": "red", "compiles": "red", "unknown": "yellow", "good": "green"}
 _NAMED, _MOST_ROWS, _MOST_PROBLEMS = 3, 200, 10
@@ -16,7 +17,8 @@ _NAME = "sgl-tune verify --fleet"
 Sample = tuple[dict[str, str], float]
 
 
-def show_survey(out: Output, survey: Survey, verdict: str, ok: bool) -> None:
+def show_survey(out: Output, survey: Survey, verdict: str, ok: bool, warm: str) -> None:
+    ways = iter([f"on a node of that kind: {warm}"])
     rows = list(survey.rows)
     columns = _columns(rows)
     out.table(list(map(_titled, columns)), (_cells(columns, *row) for row in rows[:_MOST_ROWS]))
@@ -24,10 +26,9 @@ def show_survey(out: Output, survey: Survey, verdict: str, ok: bool) -> None:
         out.line(f"{len(rows) - _MOST_ROWS:,} more rows; --format json has all of them")
     out.line()
     for fault, nodes in _faults(rows):
-        out.line(
-            f"{fault.state} {fault.code}: {_on(nodes)}: {_store(fault)}{fault.message}", _STYLES[fault.state]
-        )
-        out.line(f"-> {fault.remedy}", indent=4)
+        text = f"{fault.state} {fault.code}: {_on(nodes)}: {_store(fault)}{fault.message}"
+        out.line(text, _STYLES[fault.state])
+        out.line(f"-> {next(ways, 'as above') if fault.remedy == WARM else fault.remedy}", indent=4)
     for problem in survey.problems[:_MOST_PROBLEMS]:
         out.line(f"line {problem.number}: {problem.problem}", "yellow")
     if survey.unread > _MOST_PROBLEMS:
