@@ -13,12 +13,12 @@ from sgl_tune.units import shown
 # A substitution, also inside one other; if deeper or never closed, only its beginning matches.
 _EXPANSION = (
     r"(?P<expansion>\$\{(?:[^{}]|\{[^{}]*\})*\}|\$\((?:[^()]|\([^()]*\))*\)|\$\{|\$\("
-    r"|\$\w+|\$[@\#?$!*-]|`[^`]*`|[<>]\((?:[^()]|\([^()]*\))*\))"
+    r"|\$\w+|\$[@\#?$!*-]|`[^`]*`)"
 )
 _PIECE = re.compile(
     r"""(?P<continued>\\\n)|(?P<blank>[ \t\r]+)|(?P<comment>\#[^\n]*)
-    |(?P<placeholder><[A-Za-z][^<>|&;\n]*>)
-    |(?P<redirect>&>>?|\d*(?:<<<|<<-?|<>|<&|>>|>\||>&|[<>](?!\()))
+    |(?P<placeholder><[A-Za-z][^<>|&;\n]*>|[<>]\((?:[^()]|\([^()]*\))*\))
+    |(?P<redirect>&>>?|\d*(?:<<<|<<-?|<>|<&|>>|>\||>&|<|>))
     |(?P<operator>&&|\|\||\|&|;;|[;&|()\n])
     |\\(?P<escaped>.)|'(?P<single>[^']*)'|"(?P<double>(?:[^"\\]|\\.)*)"
     |"""

@@ -62,7 +62,7 @@ COMPOSE = """services:
         f"srun -N 2 bash -lc 'A=1 {SERVER} --model-path m --tp=2'",
         f"uv run --with x {SERVER} --model-path m --tp=2",
         f"$ {SERVER} --model-path m --tp=2",
-        f"cat >x <<-'EOF' | tee y\nA 'b\nEOF\nread A <<< \"$X\"\n{SERVER} --model-path m --tp=2 > >(tee z)\n",
+        f"cat >x <<-'EOF'\nA 'b\nEOF\nr < <(f(g(h))) <<<x\n{SERVER} --model-path m --tp=2 > >(tee z)\n",
         f"{SERVER} --model-path m --tp=2\ncurl x -o >(jq -r '.a' | base64 -d >y) -H 'A: b' \\\n -d '{{}}'",
         f"sudo docker run --rm -p30000:30000 {IMAGE} sh -c 'exec {SERVER} --model-path m --tp=2'",
         "uv run -m sglang.launch_server --model-path m --tp=2",
