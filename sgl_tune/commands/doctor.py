@@ -95,4 +95,4 @@ def _by_verify(told: Told, remedy: str | None) -> str | None:
     if named := re.search(r"--model-config ([^;]+)", remedy or ""):
         lacks["model_config"] = named[1]
     asked = told.asked._replace(flags=told.asked.flags.changed(**lacks))
-    return f"{remedy}; with it: {warming(told._replace(asked=asked), 'verify')}" if lacks else remedy
+    return f"{remedy}; in full: {warming(told._replace(asked=asked), 'verify')}" if lacks else remedy

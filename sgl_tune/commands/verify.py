@@ -105,7 +105,7 @@ def verify(
     out = Output(sink(format, quiet))
     paths, command = split_positionals(arguments or ())
     if len(paths) > 1:
-        raise UsageError(f"verify takes one path or key, not {len(paths)}: {' '.join(paths)}")
+        raise UsageError(f"{' '.join(paths)}: not one path or key", "one, or python -m sglang.launch_server")
     by = asked_by(flags, file, command, server, trust_remote_code, "--replay" if replay else None)
     asked = VerifyOptions(by.flags, paths[0] if paths else None, by.command, by.deployment)
     one = {"--store": store, "--at": at, "--as-user": as_user, "--replay": replay, "a path": asked.path}

@@ -187,8 +187,9 @@ def _launch(words: Sequence[Word]) -> Launch:
 def _instead_of(word: str) -> str:
     if word.endswith((".yaml", ".yml", ".sh", ".json")):
         return f"a file is given with -f: -f {shlex.quote(word)}"
-    if word.endswith((".log", ".log.gz")):
-        return f"a server's log is read by sgl-tune mem-report --log {shlex.quote(word)}"
+    if word.endswith((".log", ".log.gz")) or word.startswith("[20"):  # a file, or a line of one
+        name = shlex.quote(word) if word[0] != "[" else "FILE"
+        return f"a server's log is read by sgl-tune mem-report --log {name}"
     if is_hub_id(word) or word.startswith(("/", "./")):
         return f"a model is given by --model-path {shlex.quote(word)}, a server by its whole command after --"
     return "give the whole command, after --: python -m sglang.launch_server --model-path ..."
@@ -240,9 +241,8 @@ def _shell(program: Word, rest: Sequence[Word]) -> Launch:
     for index, word in enumerate(rest):
         if re.fullmatch(r"-[a-z]*c", word) and index + 1 < len(rest):
             return launch_of_text(rest[index + 1])
-    raise UsageError(
-        f"{_short(' '.join([program, *rest[:2]]))}: a script is not read", "paste the command that it runs"
-    )
+    said = f"{_short(' '.join([program, *rest[:2]]))}: a script is not read"
+    raise UsageError(said, "paste the command that it runs, or name it: -f FILE")
 
 
 def _python(program: Word, rest: Sequence[Word]) -> Launch:

@@ -48,7 +48,7 @@ def test_files_are_used_where_they_load_and_not_known_without_a_gpu(
 
 def test_a_fix_with_an_option_that_doctor_lacks_names_verify(root: Path) -> None:
     ran = run_here("doctor", *SERVER[:-1], "org/nobody")
-    fix = ran.err.rpartition("; with it: ")[2].split()
+    fix = ran.err.rpartition("; in full: ")[2].split()
     assert ran.code == 2 and fix[:6] == ["sgl-tune", "verify", "--server", "core", "--model-config", "FILE"]
     fix[fix.index("FILE")] = "Qwen3-30B-A3B"
     assert run_here(*fix[1:]).code == 0
