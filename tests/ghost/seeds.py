@@ -194,7 +194,7 @@ def _controls_fail(release: str, model: Path, names: Sequence[str]) -> bool:
 
 def _control_fails(asker: Asker, model: Path, name: str) -> bool:
     outside = {"numbers": table().text()}
-    record = asker.ask(("--model-path", str(model), *CONTROLS[name]), outside=outside)
+    record = asker.ask(("--model-path", str(model), *CONTROLS[name]), outside=outside, fold=True)
     ready = record.ending.how == "ready"
     print(
         f"{name}: {record.ending.how}, {record.cost.cpu} CPU s; {'passes' if ready else record.ending.text}"
