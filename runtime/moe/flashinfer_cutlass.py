@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -11,10 +11,10 @@ import torch
 from runtime.forward.logits_processor import in_autotune_dummy_run
 from runtime.layers.gemms import quantize_fp8
 from runtime.moe.flashinfer_call import call_with, forget_ranges
-from runtime.moe.profile_workspace import ProfiledShape, hold_profile_workspace
 from runtime.moe.trtllm_layout import swap_halves
 from runtime.moe.tuned import TunedBackend
 from runtime.moe.weights import ExpertWeights, TopK
+from runtime.server.buckets import tuning_buckets
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.errors import ConfigError
 from runtime.server.parallel import RankLayout
@@ -128,3 +128,39 @@ def _with_kernel_scales(weights: ExpertWeights) -> ExpertWeights:
         w13_input_scale=w13_input,
         w2_input_scale=w2_input.reciprocal(),
     )
+
+
+_ROUTINGS = 16  # synthetic routings, each with its maps from slots to rows
+_GEMM_VARIANTS = _ROUTINGS * 2 * 2 + 1  # each routing with and without fusion and swapped operands
+_DESCRIPTORS = 22  # arrays of pointers, strides and shapes, an element an expert
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledShape:
+    experts: int  # of this rank
+    hidden: int
+    intermediate: int
+    top_k: int
+    weight_bytes: int
+    output_bytes: int
+
+    def bytes(self, gemm: int, tokens: int) -> int:
+        slots = tokens * self.top_k
+        if gemm == 1:
+            data = slots * (self.hidden + self.intermediate) * self.weight_bytes
+            between = slots * 2 * self.intermediate * self.output_bytes
+        else:
+            data = slots * self.intermediate * self.weight_bytes + self.hidden * self.output_bytes
+            between = slots * self.hidden * self.output_bytes
+        maps = (3 * _ROUTINGS + 2) * slots * 4 + self.experts * tokens * 4
+        pointers = _GEMM_VARIANTS * _DESCRIPTORS * (-(-self.experts * 16 // 128) * 128)
+        return data + between + maps + pointers
+
+
+def hold_profile_workspace(shape: ProfiledShape, tune_max: int) -> torch.Tensor:
+    """Make the same allocations on meta, in the same order, and return the buffer that stays."""
+    held = torch.empty(0, dtype=torch.int8, device="meta")
+    for gemm in (1, 2):
+        for tokens in tuning_buckets(tune_max):
+            held = torch.empty(shape.bytes(gemm, tokens), dtype=torch.int8, device="meta")
+    return held

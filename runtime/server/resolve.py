@@ -11,15 +11,14 @@ from runtime.server.choices.attention import attending
 from runtime.server.choices.experts import moe_runner, spread
 from runtime.server.choices.graphs import captured, fitted
 from runtime.server.choices.memory import gpu_defaults, mem_fraction
-from runtime.server.choices.quantization import settled_dtype, settled_quantization
-from runtime.server.choices.speculation import REQUESTS, speculation
 from runtime.server.choices.tuning import fp4_gemm_backend, gate
 from runtime.server.config import Graphs, Kernels, ModelConfig, RuntimeConfig, SpeculativeConfig
 from runtime.server.errors import ConfigError, Unsupported
-from runtime.server.family import Family
+from runtime.server.family import Family, Weights
 from runtime.server.gpus import GpuModel
 from runtime.server.layer_config import StateRules
 from runtime.server.parallel import ParallelConfig, check_stages
+from runtime.server.quantized import method_of
 from runtime.server.shape import Server, Tuning
 from runtime.server.sizes.batches import MORE_TOKENS_THAN_ANY_POOL, max_running_requests
 
@@ -207,3 +206,67 @@ def _state_rules(asked: Asked, family: Family, model: Checkpoint) -> StateRules:
     tracked = 0 if not (keeps and family.keeps_states) else _SECOND if asked.pp_size == 1 else 1
     dtype = told if told in ("float32", "float16", "bfloat16") else "float32"
     return StateRules(_OWN + tracked if keeps else 1, keeps, recurrent_dtype=dtype)
+
+
+REQUESTS = 48  # the default of --max-running-requests with drafts
+_ALGORITHMS = ("EAGLE", "NEXTN")
+
+
+def speculation(asked: Asked) -> SpeculativeConfig | None:
+    named = asked.speculative_algorithm
+    if named is None:
+        return None
+    if named.upper() not in _ALGORITHMS:
+        raise Unsupported(
+            f"--speculative-algorithm {named} is not one of the core's ({', '.join(_ALGORITHMS)}, by a layer "
+            "of the model itself): a server answers for it"
+        )
+    if asked.pp_size > 1:
+        raise Unsupported("drafts on pipeline stages: a server answers for them")
+    steps, topk = asked.speculative_num_steps, asked.speculative_eagle_topk
+    tokens = asked.speculative_num_draft_tokens
+    if steps is None and topk is None and tokens is None:
+        steps, topk, tokens = 3, 1, 4
+    if steps is None or topk is None:
+        raise ConfigError(
+            "--speculative-num-steps and --speculative-eagle-topk go together", "give all, or none"
+        )
+    if topk == 1:
+        tokens = steps + 1
+    if tokens is None:
+        raise ConfigError("--speculative-eagle-topk above 1 needs --speculative-num-draft-tokens")
+    return SpeculativeConfig(steps, topk, tokens)
+
+
+DTYPES = ("bfloat16", "float16", "float32")
+_ALIASES = {"half": "float16", "float": "float32"}
+_BLACKWELL_SERVER = 10
+
+
+def settled_dtype(asked: str, family: Family, model: Checkpoint, weights: Weights) -> str:
+    if weights.declared == "mxfp4":
+        return "bfloat16"
+    named = _ALIASES.get(asked.lower(), asked.lower())
+    if named == "auto":
+        return model.dtype if model.dtype in ("bfloat16", "float16") else family.dtype_of_float32
+    if named not in DTYPES:
+        known = ", ".join(("auto", *DTYPES, *_ALIASES))
+        raise ConfigError(f"--dtype {asked}: SGLang knows no such type", f"one of {known}")
+    return named
+
+
+def settled_quantization(asked: str | None, family: Family, model: Checkpoint, gpu: GpuModel) -> Weights:
+    """Return the quantization. Without an argument, some families use the checkpoint's method as one."""
+    wanted, on_blackwell = None if asked == "unquant" else asked, gpu.major == _BLACKWELL_SERVER
+    declared = method_of(model.get("quantization_config"))
+    stored = declared or method_of(model.quant_file.get("quantization"))
+    if wanted is not None and stored != wanted:
+        over = "a plain checkpoint" if stored is None else f"a checkpoint quantized by {stored}"
+        raise Unsupported(f"--quantization {wanted} over {over}: a server answers for it")
+    if family.writes_modelopt and (stored or "").startswith("modelopt"):
+        return Weights(stored, stored, declared)
+    if asked is None and on_blackwell and stored is None and family.reads_headers:
+        raise Unsupported("SGLang reads this checkpoint's own headers for fp8: a server answers for it")
+    if asked is None and on_blackwell and family.writes_method:
+        return Weights(declared, stored, declared)
+    return Weights(wanted, stored, declared)

@@ -21,9 +21,8 @@ from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import make_cache, make_kv_pool
 from runtime.forward.logits_processor import LogitsOutput, autotune_dummy_run_mode
 from runtime.graphs.base import CaptureSite
-from runtime.graphs.decode import DecodeGraphs
+from runtime.graphs.decode import DecodeGraphs, PrefillGraphs
 from runtime.graphs.draft import DraftRunners, make_draft_runners
-from runtime.graphs.prefill import PrefillGraphs
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel import ParallelConfig, stage_layers

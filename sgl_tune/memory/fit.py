@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from runtime.sglang.releases import Release
 from sgl_tune.errors import CheckFailed
-from sgl_tune.memory.change import AS_IS, change_of
+from sgl_tune.memory.change import AS_IS, Change, change_of
 from sgl_tune.memory.options import Goals
+from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.starting import Start, Started
-from sgl_tune.memory.trial import NO_GRAPHS, NOTCHES, Fit, Knobs, Trial, difference
 from sgl_tune.units import memory_bytes
 
 _HIGHEST, _SOME_POOL = 999, 20
@@ -82,10 +83,12 @@ class Search:
         blocked = _Blocked("no fraction leaves the wanted memory free", "")
         for _ in range(_STEPS):
             trial, known = known or self._trial(knobs, notch), None
-            if trial.report.verdict in ("failed", "refused"):
-                failed_in = trial.report.run.failed_in or ""
+            report = trial.report
+            if report.verdict in ("failed", "refused"):
+                failed_in = report.run.failed_in or ""
                 if failed_in not in ("kv pool", "draft kv pool") or trial.notch >= trial.least_notch:
-                    return _Blocked(_words(trial), failed_in)
+                    words = report.refused or (report.failure.error if report.failure else "")
+                    return _Blocked(words, failed_in)
                 notch = min(_HIGHEST, trial.least_notch + _SOME_POOL)
                 continue
             spare = trial.slack - self._wanted(trial)
@@ -93,7 +96,7 @@ class Search:
                 fitting = trial
             else:
                 lowest_bad = min(lowest_bad, trial.notch)
-                blocked = _Blocked(_missing(trial, spare), _tightest(trial))
+                blocked = _Blocked(_missing(trial, spare), trial.tightest)
             step = math.floor(spare / trial.notch_bytes) if trial.notch_bytes else 0
             least = fitting.notch if fitting else trial.least_notch
             following = min(lowest_bad - 1, max(trial.notch + step, least))
@@ -106,7 +109,7 @@ class Search:
         wanted = self._goals.tokens(self._ranks)
         if self._goals.context_length is not None and trial.tokens < wanted:
             why = f"{trial.tokens:,} KV tokens per rank, and {self._goals} need {wanted:,}"
-            return _Blocked(why, _tightest(trial))
+            return _Blocked(why, trial.tightest)
         return trial
 
     def _beyond(self, best: Trial) -> Trial | None:
@@ -145,20 +148,98 @@ def _half(knobs: Knobs, name: str, ranks: int, goals: Goals) -> int | None:
     return NO_GRAPHS if name == "graphs" else None
 
 
-def _words(trial: Trial) -> str:
-    failure = trial.report.failure
-    return trial.report.refused or (failure.error if failure else "")
-
-
-def _tightest(trial: Trial) -> str:
-    return trial.report.tightest.name if trial.report.tightest else ""
-
-
 def _missing(trial: Trial, spare: int) -> str:
     fraction = trial.notch / NOTCHES
-    return f"{memory_bytes(-spare)} are missing in {_tightest(trial)} with a fraction of {fraction:g}"
+    return f"{memory_bytes(-spare)} are missing in {trial.tightest} with a fraction of {fraction:g}"
 
 
 def _nothing(blocked: _Blocked, given_up: list[str]) -> str:
     tried = f", even with {'; '.join(given_up[-2:])}" if given_up else ""
     return f"nothing fits{tried}: {blocked.why}"
+
+
+NO_GRAPHS = 0
+NOTCHES = 1000  # SGLang rounds its fraction to thousandths
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Flags that a fit may change; None: as the user asked. `graphs`: the largest batch."""
+
+    chunk: int | None = None
+    graphs: int | None = None
+    requests: int | None = None
+
+    def flags(self) -> dict[str, Any]:
+        graphs = (
+            {"disable_cuda_graph": True} if self.graphs == NO_GRAPHS else {"cuda_graph_max_bs": self.graphs}
+        )
+        flags = {"chunked_prefill_size": self.chunk, "max_running_requests": self.requests, **graphs}
+        return {name: value for name, value in flags.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A start with certain flags. `report`: the rank with the least free memory. `notch`: the memory
+    fraction in thousandths."""
+
+    knobs: Knobs
+    notch: int
+    report: MemoryReport
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        return {"mem_fraction_static": self.notch / NOTCHES, **self.knobs.flags()}
+
+    @property
+    def slack(self) -> int:
+        """Return the free bytes at the tightest moment; negative if the start ran out of memory."""
+        if self.report.oom is not None:
+            return min(-1, self.report.oom.free_bytes - self.report.oom.tried_bytes)
+        return self.report.free_at_peak_bytes
+
+    @property
+    def notch_bytes(self) -> int:
+        """Return the bytes of one thousandth of the memory fraction."""
+        first = self.report.phase("communicator")
+        return 0 if first is None else self.report.free_after(first) // NOTCHES
+
+    @property
+    def least_notch(self) -> int:
+        """Return the least `notch` whose memory fraction has room for the weights."""
+        weights = [of for of in self.report.phases if of.name in ("weights", "draft weights")]
+        if not weights or not self.notch_bytes:
+            return 1
+        taken = NOTCHES - self.report.free_after(weights[-1]) / self.notch_bytes
+        return max(1, int(taken) + 1)
+
+    @property
+    def tokens(self) -> int:
+        return self.report.sizes.kv_tokens or 0
+
+    @property
+    def tightest(self) -> str:
+        return self.report.tightest.name if self.report.tightest else ""
+
+    def change(self, release: Release) -> Change:
+        return change_of(self.flags, release)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The result of a fit. `beyond`: the best start with the next higher fraction, which runs out of
+    memory or leaves too little; None if there is no higher fraction."""
+
+    goals: Goals
+    asked: MemoryReport
+    best: Trial
+    beyond: Trial | None
+    given_up: tuple[str, ...]
+
+
+def difference(before: Knobs, after: Knobs) -> str:
+    if before.graphs != after.graphs:
+        return f"graphs to {after.graphs:,}, not {before.graphs:,}" if after.graphs else "no graphs"
+    if before.chunk != after.chunk:
+        return f"chunks of {after.chunk:,}, not {before.chunk:,}"
+    return f"{after.requests:,} requests at once, not {before.requests:,}"

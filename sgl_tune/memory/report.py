@@ -9,8 +9,7 @@ from typing import Any, Literal
 from runtime.devices.readings import OutOfMemory
 from runtime.record.checked import to_plain
 from runtime.start.run_record import Failure, Phase, Run
-from sgl_tune.memory.parts import Owned, Share, parts_of
-from sgl_tune.memory.phases import beyond_peak, in_begin_order, peaking
+from sgl_tune.memory.parts import Owned, Share, beyond_peak, in_begin_order, parts_of, peaking
 from sgl_tune.units import memory_bytes
 
 Source = Literal["core", "measured", "ghost"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from runtime.forward.logits_processor import autotune_dummy_run_mode
-from runtime.moe.flashinfer_cutlass import FlashInferCutlassBackend, cutlass_moe
-from runtime.moe.profile_workspace import ProfiledShape
+from runtime.moe.flashinfer_cutlass import FlashInferCutlassBackend, ProfiledShape, cutlass_moe
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.config import ModelConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig

@@ -11,8 +11,7 @@ from typing import Any
 from runtime.record.checked import WrongMember, from_plain
 from runtime.start.run_record import SCHEMA_VERSION, Failure, Phase, Run
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.parts import NCCL, Owned, Share
-from sgl_tune.memory.phases import rooted
+from sgl_tune.memory.parts import NCCL, Owned, Share, rooted
 from sgl_tune.memory.report import Constant, MemoryReport, Sizes, Whose
 from sgl_tune.reading import bounded_bytes
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from runtime.sglang.releases import Release
 from sgl_tune.cli.out import Output
+from sgl_tune.memory.fit import Fit, Knobs, Trial
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.trial import Fit, Knobs, Trial
 from sgl_tune.memory.views.words import exactness, failure_text, heading
 from sgl_tune.units import memory_bytes
 
@@ -39,7 +39,7 @@ def _trial_json(trial: Trial, release: Release) -> dict[str, Any]:
         "flags": trial.flags,
         "command_line": trial.change(release).line,
         "verdict": _verdict(trial),
-        "binds": {"phase": _phase(trial), "what": _what(trial)},
+        "binds": {"phase": trial.tightest, "what": _what(trial)},
         "free_at_peak_bytes": max(0, trial.slack),
         "kv_tokens": trial.tokens,
     }
@@ -66,7 +66,7 @@ def fit_lines(found: Fit) -> Iterator[str]:
     started = "start of your server" if is_ghost else "simulated start"
     bar = memory_bytes(report.margin_bytes)
     yield f"A {started} with these flags leaves {free} at the peak (±{bar}{left})."
-    yield f"Limited by {', '.join(filter(None, (_phase(best), _what(best))))}."
+    yield f"Limited by {', '.join(filter(None, (best.tightest, _what(best))))}."
     yield f"{'This start is' if is_ghost else 'Simulated'} {exactness(report)}."
     yield _beyond(found)
     if (context := report.sizes.context_length) and best.tokens:
@@ -100,7 +100,7 @@ def _beyond(found: Fit) -> str:
         return "A higher fraction leaves the driver nothing."
     notch, free = found.beyond.notch / 1000, memory_bytes(max(0, found.beyond.slack))
     how = {
-        "oom": f"it runs out of memory in {_phase(found.beyond)}",
+        "oom": f"it runs out of memory in {found.beyond.tightest}",
         "inside the error bar": f"{free} at the peak, inside the error bar",
         "fits": f"{free} at the peak, less than is wanted",
         "failed": f"it ends in {found.beyond.report.run.failed_in}: {failure_text(found.beyond.report)}",
@@ -118,10 +118,6 @@ def _verdict(trial: Trial) -> str:
 
 def _fits(asked: MemoryReport) -> bool:
     return asked.verdict == "fits" and Trial(Knobs(), 0, asked).slack >= 0
-
-
-def _phase(trial: Trial) -> str:
-    return trial.report.tightest.name if trial.report.tightest else ""
 
 
 def _what(trial: Trial) -> str:

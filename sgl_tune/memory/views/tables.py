@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sgl_tune.cli.table import Column, columns_of
-from sgl_tune.memory.parts import ORDER
-from sgl_tune.memory.phases import beyond_peak, peaking
+from sgl_tune.memory.parts import ORDER, beyond_peak, peaking
 from sgl_tune.memory.report import Answer, Comparison, Constant, MemoryReport, Row
 from sgl_tune.units import memory_bytes
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from runtime.server.units import GIB
 from runtime.start.run_record import Phase
 from sgl_tune.cli.out import Output
-from sgl_tune.memory.phases import beyond_peak
+from sgl_tune.memory.parts import beyond_peak
 from sgl_tune.memory.report import Answer, MemoryReport
 from sgl_tune.memory.views import tables
 from sgl_tune.memory.views.words import failure_text, heading, remedy_text, sizes_text, verdict, verdict_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.devices.readings import OutOfMemory
 from runtime.server.units import GIB
 from runtime.start.run_record import Phase
-from sgl_tune.memory.phases import beyond_peak
+from sgl_tune.memory.parts import beyond_peak
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.units import memory_bytes
 

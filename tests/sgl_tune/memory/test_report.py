@@ -9,7 +9,7 @@ from dataclasses import replace
 from runtime.server.units import GIB
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output, to_json
-from sgl_tune.memory.phases import in_begin_order, rooted
+from sgl_tune.memory.parts import in_begin_order, rooted
 from sgl_tune.memory.report import Answer, worst
 from sgl_tune.memory.views.tables import highest_that_fits
 from sgl_tune.memory.views.terminal import phase_lines, show_answer
