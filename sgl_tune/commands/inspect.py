@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from sgl_tune.cache.completion import keys
 from sgl_tune.cache.describe import cache_json, deployment_text, place_text, remarks, tactic_text, wanted
@@ -20,13 +21,11 @@ from sgl_tune.cli.table import columns_of
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.ship.recognised import is_bundle
-from sgl_tune.stores.beside import stores_beside
-from sgl_tune.stores.find import TACTICS, store_asked_for
+from sgl_tune.stores.find import TACTICS, store_asked_for, stores_below
 from sgl_tune.units import count, human_age, human_bytes
 
 if TYPE_CHECKING:
     from sgl_tune.stores.describe import Summary
-
 
 _COLUMNS = columns_of("KEY", "RANKS", ">ENTRIES", ">SIZE", ">AGE", "SAME", "TUNED FOR/")
 _CHOICE = columns_of("OP/", "RUNNER/", ">BUCKET", ">TACTIC")
@@ -65,38 +64,33 @@ def inspect(
     """
     out = Output(sink(format, quiet))
     only = store_asked_for(store)
-    asked = _Asked(entries, parse_filters(where or []))
+    listed = partial(_list, out, entries, parse_filters(where or []))
     root = cache_dir or default_cache_dir()
-    without_stores = bool(asked.filters) or store == TACTICS
+    without_stores = bool(where) or store == TACTICS
     if target and is_bundle(target):
         if only:
             raise UsageError(f"--store {only}: a bundle's stores are listed as wholes", "unpack it first")
         from sgl_tune.ship.unfolded import as_listing
 
         with as_listing(out, target) as found:
-            _list(out, asked, str(found.folder), root, [] if without_stores else found.stores, found.told)
+            listed(str(found.folder), root, [] if without_stores else found.stores, found.told)
     elif only:
         from sgl_tune.stores.describe import show_stores
 
         show_stores(out, target, only, cache_dir)
     else:
-        _list(out, asked, target, root, [] if without_stores else stores_beside(out, Path(target or root)))
-
-
-class _Asked(NamedTuple):
-    entries: bool
-    filters: Sequence[Filter]
+        listed(target, root, [] if without_stores else _stores_beside(out, Path(target or root)))
 
 
 def _list(
     out: Output,
-    asked: _Asked,
+    entries: bool,
+    filters: Sequence[Filter],
     target: str | None,
     root: Path,
     stores: Sequence[Summary],
     bundle: Mapping[str, Any] | None = None,
 ) -> None:
-    entries, filters = asked
     unread: list[str] = []
 
     def on_error(error: OSError) -> None:
@@ -232,3 +226,13 @@ def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter]) -
         columns = (*_CHOICE, *_MEASURED) if is_measured else _CHOICE
         out.table(columns, [row[: len(columns)] for row in rows])
         out.line()
+
+
+def _stores_beside(out: Output, folder: Path) -> list[Summary]:
+    """Return the stores in a folder; where there are none, as usual, their code is not imported."""
+    found = stores_below(out, folder) if folder.is_dir() else []
+    if not found:
+        return []
+    from sgl_tune.stores.describe import summarise
+
+    return summarise(found, keep=False)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated
 
-from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import EnvironmentFormat, EnvironmentFormatOption, QuietOption, sink, timeout_option
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
@@ -16,9 +15,6 @@ from sgl_tune.deployment.file_option import FileOption
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
-
-if TYPE_CHECKING:
-    from sgl_tune.compile.everything import Wanted
 
 
 def warm(
@@ -63,8 +59,10 @@ def warm(
     Example: sgl-tune warm --everything --compile-only --model-path Qwen/Qwen3-30B-A3B --gpu h200
     """
     out = Output(sink(format, quiet), version=SCHEMA_VERSIONS["warm"])
-    wanted = _wanted(compile_only, timeout) if everything else None
-    _check_wanted(wanted, compile_only, format)
+    if compile_only and not everything:
+        raise UsageError("--compile-only needs --everything", "add --everything")
+    if format is EnvironmentFormat.kubernetes and not everything:
+        raise UsageError("--format kubernetes prints the variables of --everything", "add --everything")
     check_one_process()
     on_cpu = "--device cpu" if device is DeviceKind.cpu else None
     by, machine = asked_by(flags, file, command, server, trust_remote_code, on_cpu), None
@@ -73,9 +71,15 @@ def warm(
 
         machine = read_target(target)
         by = replace(by, flags=machine.flags(by.flags, by.command))
-    wishes = Wishes(dry_run, device, timeout, renew, prove, machine, local_gpus())
-    if wanted is not None:
-        _warm_everything(by.one(), wanted, wishes, out, format)
+    wishes = Wishes(dry_run, device, timeout, renew, prove, machine, local_gpus(), compile_only)
+    if everything:
+        from sgl_tune.commands.warm_root import fill_root, show_root
+
+        by = by.one()
+        started = by.needed("--everything compiles what a server's own start loads")
+        if dry_run:
+            show_root(by, started, wishes.here, out)
+        fill_root(by, started, wishes, out, format is EnvironmentFormat.kubernetes)
     several = by.meant()
     meant = {one.name: by.of(one) for one in several}
     found = {name: asked.found() for name, asked in meant.items()}
@@ -94,27 +98,3 @@ def warm(
     from sgl_tune.commands.warm_outcome import warm_all
 
     warm_all(plans, wishes, out)
-
-
-def _wanted(compile_only: bool, timeout: float) -> Wanted:
-    from sgl_tune.compile.everything import Wanted
-
-    return Wanted(compile_only, timeout)
-
-
-def _warm_everything(
-    asked: ByServer, wanted: Wanted, wishes: Wishes, out: Output, format: EnvironmentFormat
-) -> NoReturn:
-    from sgl_tune.commands.warm_root import fill_root, show_root
-
-    server = asked.needed("--everything compiles what a server's own start loads")
-    if wishes.dry_run:
-        show_root(asked, server, wishes.here, out)
-    fill_root(asked, server, wanted, wishes, out, format is EnvironmentFormat.kubernetes)
-
-
-def _check_wanted(wanted: Wanted | None, compile_only: bool, format: EnvironmentFormat) -> None:
-    if wanted is None and compile_only:
-        raise UsageError("--compile-only needs --everything", "add --everything")
-    if wanted is None and format is EnvironmentFormat.kubernetes:
-        raise UsageError("--format kubernetes prints the variables of --everything", "add --everything")

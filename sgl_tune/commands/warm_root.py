@@ -13,7 +13,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_tuned import tuned_both
 from sgl_tune.commands.warm_wishes import Wishes
 from sgl_tune.compile.bake import bake
-from sgl_tune.compile.everything import Wanted, compile_all, finish, show_filled, show_modules
+from sgl_tune.compile.everything import compile_all, finish, show_filled, show_modules
 from sgl_tune.compile.goal import goal_of
 from sgl_tune.compile.toolkit import Toolkit, toolkit_of
 from sgl_tune.config_tuning.page import configs_json, show_configs
@@ -33,15 +33,13 @@ from sgl_tune.warm.result import Warmed
 from sgl_tune.warm.result_page import show_warmed
 
 
-def fill_root(
-    asked: ByServer, server: Server, wanted: Wanted, wishes: Wishes, out: Output, for_kubernetes: bool
-) -> NoReturn:
+def fill_root(asked: ByServer, server: Server, wishes: Wishes, out: Output, for_kubernetes: bool) -> NoReturn:
     """Do all of `warm --everything` and end the command with its exit code."""
     if wishes.target is not None:
         _check_target(wishes.target, server)
     warmed: Warmed | None = None
     baked, done = None, list[LayerResult]()
-    tunes = not wanted.compiles_only and bool(wishes.here)
+    tunes = not wishes.compiles_only and bool(wishes.here)
     with asking(asked, server, Live(out, server)) as one:
         plan = one.plan(max(1, len(wishes.here)))
         goal = goal_of(one, plan, asked.command)
@@ -59,7 +57,7 @@ def fill_root(
         configs = config_plan(plan.records, goal.cache_dir, wishes.replace)
         if tunes and not plan.obstacle and (plan.caches or configs.untuned):
             warmed, done = tuned_both(plan, configs, one.question.gpu, wishes, server, out)
-        filled = finish(goal, wanted, built, baked, wishes.here, out)
+        filled = finish(goal, wishes.timeout, built, baked, wishes.here, out)
         if warmed is not None or done:
             write_lock(goal.cache_dir)
     lines = kubernetes_lines if for_kubernetes else export_lines
@@ -72,7 +70,7 @@ def fill_root(
         show_filled(out, filled)
 
     out.result({**told, "moe_configs": configs_json(configs, done)}, human, lines(filled.environment))
-    missed = not warmed.is_good if warmed is not None else goal.tunes and not wanted.compiles_only
+    missed = not warmed.is_good if warmed is not None else goal.tunes and not wishes.compiles_only
     raise Ended(max(plan.exit_code if tunes else 0, int(missed), filled.exit_code))
 
 

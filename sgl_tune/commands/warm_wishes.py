@@ -48,6 +48,7 @@ class Wishes:
     prove: ProofKind
     target: Target | None
     here: tuple[Gpu, ...]
+    compiles_only: bool = False  # do nothing that needs a GPU
 
     @property
     def is_proven(self) -> bool:

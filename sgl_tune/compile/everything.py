@@ -34,14 +34,6 @@ _STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What to compile. `compiles_only`: do nothing that needs a GPU."""
-
-    compiles_only: bool = False
-    timeout: float = 600.0
-
-
-@dataclass(frozen=True, slots=True)
 class Filled:
     """The filled root. `left`: what a start still compiles itself, as far as known. `unknown`: modules
     that it loads and whose build was not seen."""
@@ -87,14 +79,14 @@ def compile_all(goal: Goal, toolkit: Toolkit, out: Output) -> list[Built]:
 
 
 def finish(
-    goal: Goal, wanted: Wanted, built: Sequence[Built], baked: Baked | None, here: Sequence[Gpu], out: Output
+    goal: Goal, timeout: float, built: Sequence[Built], baked: Baked | None, here: Sequence[Gpu], out: Output
 ) -> Filled:
     """Start the server itself, if possible on this machine, and then make the root movable."""
     why_not = why_not_started(goal, here)
     started = failed = None
     if why_not is None and baked is None:
         try:
-            started = start(goal, goal.variables_while_filling, wanted.timeout, out)
+            started = start(goal, goal.variables_while_filling, timeout, out)
         except WorkFailed as error:  # compiled modules stay useful
             failed = why_not = error.message
             out.error(f"{goal.name}: {error.message}", error.remedy)

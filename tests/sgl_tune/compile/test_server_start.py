@@ -17,7 +17,7 @@ from sgl_tune.asking.question import value_of
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built
-from sgl_tune.compile.everything import Wanted, finish
+from sgl_tune.compile.everything import finish
 from sgl_tune.compile.goal import Modules
 from sgl_tune.compile.server_start import server_words, why_not_started
 from sgl_tune.deployment.versions import Gpu
@@ -84,9 +84,7 @@ def test_a_start_ends_when_it_is_ready_and_tells_what_it_compiled(
     monkeypatch.setenv("HOW", "serves")
     root = tmp_path / "root"
     root.mkdir()
-    filled = finish(
-        goal(root), Wanted(timeout=30), [Built("norm", "there")], None, [H200], Output(Format.quiet)
-    )
+    filled = finish(goal(root), 30, [Built("norm", "there")], None, [H200], Output(Format.quiet))
     started = filled.started
     assert started is not None and started.compiled == ("norm",) and started.seconds > 0.3
     assert not filled.left and filled.exit_code == 0
@@ -99,7 +97,7 @@ def test_a_start_ends_when_it_is_ready_and_tells_what_it_compiled(
 
 def test_without_a_start_what_is_left_is_told(tmp_path: Path) -> None:
     unknown = Modules((), ("odd",))
-    filled = finish(goal(tmp_path, unknown, tp_size=2), Wanted(), [], None, [H200], Output(Format.quiet))
+    filled = finish(goal(tmp_path, unknown, tp_size=2), 600, [], None, [H200], Output(Format.quiet))
     assert filled.started is None and filled.exit_code == 1 and filled.unknown == ("odd",)
     assert any("it has 2 ranks, and 1 GPUs are here" in one for one in filled.left)
 
@@ -108,7 +106,7 @@ def test_a_start_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp
     _install(tmp_path, "0.5.23", monkeypatch)
     monkeypatch.setenv("HOW", "dies")
     (tmp_path / "root").mkdir()
-    filled = finish(goal(tmp_path / "root"), Wanted(timeout=30), [], None, [H200], Output(Format.quiet))
+    filled = finish(goal(tmp_path / "root"), 30, [], None, [H200], Output(Format.quiet))
     assert "did not get ready: ValueError: no such thing" in str(filled.start_failed)
     assert filled.exit_code == 3 and filled.environment and filled.started is None
 
