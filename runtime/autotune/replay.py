@@ -32,7 +32,7 @@ class Replayed:
 
     op: str
     bucket: int
-    file_key: str
+    key: str
     tactic: Any
     best_ms: float | None
     default_ms: float | None
@@ -48,7 +48,7 @@ class ReplayTuner(SearchTuner):
 
     def _missing_profiles(self, ask: Ask) -> list[OptimizationProfile]:
         """Return the profiles that have an entry, each once."""
-        known = {entry.file_key for entry in self.replayed}
+        known = {entry.key for entry in self.replayed}
         found: dict[str, OptimizationProfile] = {}
         for profile in self._generate_optimization_profiles(ask.config, ask.inputs):
             hit, number, _ = self._search(ask, profile.get_opt_shapes())

@@ -34,7 +34,7 @@ def plans_by_core(meant: Sequence[Meant], wishes: Wishes, out: Output) -> list[P
         check_place(plan.deployment.cache_dir)
         for doubt in plan.warnings:
             out.warn(f"{plan.deployment.name}: {doubt}")
-    if NO_MODEL in chosen[0].notes:
+    if NO_MODEL in chosen[0].inputs.notes:
         out.note(
             f"No model is given: this is the embedded demo, {DEMO}, with its caches in {chosen[0].cache_dir}"
         )

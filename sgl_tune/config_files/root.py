@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sgl_tune.config_files.contents import LARGEST, as_file
 from sgl_tune.config_files.names import BESIDE, FOLDER, beside, triton_folder
-from sgl_tune.config_files.provenance import SCHEMA, Bucket, Provenance, digest_of
+from sgl_tune.config_files.provenance import Provenance, digest_of
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_bytes
 from sgl_tune.writing import written
@@ -19,39 +19,25 @@ VARIABLE = "SGLANG_MOE_CONFIG_DIR"
 
 @dataclass(frozen=True)
 class Tuned:
-    """One file's entries by batch size, and how each was measured."""
+    """One file's entries by batch size, and how each was measured. The digest in `told` is not set yet."""
 
     name: str
     entries: Mapping[int, Mapping[str, Any]]
-    buckets: Mapping[int, Bucket]
-    seconds: Mapping[str, float]
+    told: Provenance
 
 
-@dataclass(frozen=True)
-class For:
-    """The environment of the server that uses the files."""
-
-    gpu: str
-    triton: str
-    sglang: str
-
-
-def write_root(root: Path, source: Path | None, tuned: list[Tuned], whose: For) -> list[Path]:
+def write_root(root: Path, source: Path | None, tuned: list[Tuned]) -> list[Path]:
     """Write the server's own files from `source`, then the tuned ones, and return the tuned files' paths."""
     if source is not None and source.resolve() != (root / FOLDER).resolve():
         _copy(source, root / FOLDER)
-    folder = root / FOLDER / triton_folder(whose.triton)
-    _make(folder)
-    return [_write(folder, one, whose) for one in tuned]
+    return [_write(root / FOLDER / triton_folder(one.told.triton), one) for one in tuned]
 
 
-def _write(folder: Path, tuned: Tuned, whose: For) -> Path:
+def _write(folder: Path, tuned: Tuned) -> Path:
     """Write a file, then the note beside it: without a note, the file counts as not tuned here."""
+    _make(folder)
     raw, path = as_file(tuned.entries), folder / tuned.name
-    buckets = {str(rows): one for rows, one in sorted(tuned.buckets.items())}
-    told = Provenance(
-        SCHEMA, whose.gpu, whose.triton, whose.sglang, digest_of(raw), dict(tuned.seconds), buckets
-    )
+    told = replace(tuned.told, digest=digest_of(raw))
     for place, content in ((path, raw), (path.with_name(beside(tuned.name)), told.to_bytes())):
         with written(place) as file:
             file.write(content)

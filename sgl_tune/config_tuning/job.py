@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.moe_configs.candidates import Choice, Layer
+from runtime.moe_configs.candidates import Layer
+from runtime.moe_configs.search import Decided
 from runtime.record.layers import LayerCall
 
 
@@ -22,16 +23,10 @@ class LayerJob:
 
 
 @dataclass(frozen=True)
-class Bucket:
-    """A bucket's result. `choice`: both GEMMs' tiles, or None if the server's own `present` entries stay."""
+class Bucket(Decided):
+    """A bucket's result. Without a choice the server's own entries stay: `present`, of both GEMMs."""
 
-    rows: int
-    choice: Choice | None
     present: tuple[dict[str, Any], dict[str, Any]]
-    present_ms: float
-    best_ms: float
-    gain: float
-    tried: int
 
     def entries(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return (self.choice.up.entry(), self.choice.down.entry()) if self.choice else self.present

@@ -12,8 +12,9 @@ from typing import Any
 from runtime.ghost.gpus import Gpu
 from runtime.record.checked import read
 from sgl_tune.cli.out import Output
+from sgl_tune.config_files.provenance import SCHEMA, Provenance
 from sgl_tune.config_files.provenance import Bucket as Told
-from sgl_tune.config_files.root import For, Tuned, write_root
+from sgl_tune.config_files.root import Tuned, write_root
 from sgl_tune.config_tuning.job import LayerJob, Report
 from sgl_tune.config_tuning.plan import ConfigPlan, LayerPlan
 from sgl_tune.errors import WorkFailed
@@ -110,15 +111,13 @@ def _written(plan: ConfigPlan, result: LayerResult) -> LayerResult:
     if not result.changed:
         return result
     buckets = {
-        one.rows: Told(one.present_ms, one.best_ms, one.gain, one.choice is not None)
+        str(one.rows): Told(one.present_ms, one.best_ms, one.gain, one.choice is not None)
         for one in result.report.buckets
     }
+    told = Provenance(SCHEMA, plan.gpu, plan.triton, plan.sglang, "", result.seconds, buckets)
     tuned = [
-        Tuned(
-            name, {one.rows: one.entries()[place] for one in result.report.buckets}, buckets, result.seconds
-        )
+        Tuned(name, {one.rows: one.entries()[place] for one in result.report.buckets}, told)
         for place, name in enumerate(result.plan.names)
         if name
     ]
-    whose = For(plan.gpu, plan.triton, plan.sglang)
-    return replace(result, paths=tuple(write_root(plan.root, plan.source, tuned, whose)))
+    return replace(result, paths=tuple(write_root(plan.root, plan.source, tuned)))

@@ -71,16 +71,8 @@ class Deployment:
         return self.server.runtime
 
     @property
-    def sglang_version(self) -> str:
-        return self.inputs.sglang_version
-
-    @property
     def release(self) -> Release:
-        return release_named(self.sglang_version)
-
-    @property
-    def flashinfer_version(self) -> str:
-        return self.inputs.flashinfer_version
+        return release_named(self.inputs.sglang_version)
 
     @property
     def arch(self) -> str:
@@ -91,17 +83,9 @@ class Deployment:
         return self.inputs.cache_dir
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        return self.inputs.notes
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        return self.inputs.warnings
-
-    @property
     def not_modelled(self) -> str:
         """Return what the core does not model, for the verdict's line; "" if it models everything."""
-        return "; ".join(filter(None, [self.flags_not_followed, doubt_of(self.flashinfer_version)]))
+        return "; ".join(filter(None, [self.flags_not_followed, doubt_of(self.inputs.flashinfer_version)]))
 
     @property
     def flags_not_followed(self) -> str | None:

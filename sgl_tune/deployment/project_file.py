@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,16 +18,15 @@ _COMMAND = "command"
 _LARGEST = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectDeployment:
-    """A deployment of the file. `command`: the server's, as text. `flags`: those beside it, or all flags."""
+class Meant(NamedTuple):
+    """One server before it is resolved. `flags`: all flags, or those beside its `command`."""
 
     name: str
     flags: ServerFlags
-    command: str | None = None
+    command: tuple[str, ...]
 
 
-def read_project_file(path: Path) -> tuple[ProjectDeployment, ...]:
+def read_project_file(path: Path) -> tuple[Meant, ...]:
     from runtime.toml import tomllib  # most commands find no project file
 
     text = read_text(path, None, _LARGEST, "is not TOML")
@@ -46,14 +44,6 @@ def read_project_file(path: Path) -> tuple[ProjectDeployment, ...]:
     return tuple(_deployment(path, name, table, defaults) for name, table in tables.items())
 
 
-class Meant(NamedTuple):
-    """One server before it is resolved: its flags, merged with those of sgl-tune.toml, and its command."""
-
-    name: str
-    flags: ServerFlags
-    command: tuple[str, ...]
-
-
 def meant_by(
     flags: ServerFlags, command: Sequence[str] = (), name: str | None = None, folder: Path | None = None
 ) -> tuple[Meant, ...]:
@@ -62,11 +52,7 @@ def meant_by(
         raise UsageError(f"-f {name} and a server command after -- name two deployments", "give one")
     project, one = file_and_name(name, folder)
     if not command and flags.model_path is None and os.path.lexists(project):
-        chosen = chosen_in(project, one)
-        return tuple(
-            Meant(each.name, flags.over(each.flags), (each.command,) if each.command is not None else ())
-            for each in chosen
-        )
+        return tuple(each._replace(flags=flags.over(each.flags)) for each in _chosen_in(project, one))
     if name is not None:
         where = "a model is given too" if flags.model_path else "there is no such file"
         raise UsageError(f"-f {name}: {where}", "give the file, or the model")
@@ -82,7 +68,7 @@ def the_one(flags: ServerFlags, command: Sequence[str], name: str | None) -> Mea
     return one
 
 
-def chosen_in(project: Path, name: str | None) -> tuple[ProjectDeployment, ...]:
+def _chosen_in(project: Path, name: str | None) -> tuple[Meant, ...]:
     """Return all deployments of the file, or the one called `name`."""
     deployments = read_project_file(project)
     chosen = tuple(deployment for deployment in deployments if name in (None, deployment.name))
@@ -92,7 +78,7 @@ def chosen_in(project: Path, name: str | None) -> tuple[ProjectDeployment, ...]:
     return chosen
 
 
-def _deployment(path: Path, name: str, table: Any, defaults: Mapping[str, Any]) -> ProjectDeployment:
+def _deployment(path: Path, name: str, table: Any, defaults: Mapping[str, Any]) -> Meant:
     where = f"deployments.{name}"
     members = dict(_table(path, where, table))
     command = members.pop(_COMMAND, None)
@@ -101,7 +87,7 @@ def _deployment(path: Path, name: str, table: Any, defaults: Mapping[str, Any]) 
     _refuse_nul(path, f"{where}.command", command)
     given = {**defaults, **_flags(path, where, members)}
     try:
-        return ProjectDeployment(name, ServerFlags.of(**given), command)
+        return Meant(name, ServerFlags.of(**given), () if command is None else (command,))
     except UsageError as error:  # a number that is too large
         raise UsageError(f"{path}: {where}: {error.message}", error.remedy) from None
 

@@ -45,7 +45,8 @@ def verify_fleet(out: Output, options: FleetOptions, asked: VerifyOptions) -> bo
     doubts = ((plan.deployment.name, text) for plan in planner.plans for text in plan.warnings)
     for doubt in _distinct(doubts):
         out.warn(doubt)
-    for note in (*_distinct((one.name, text) for one in deployments for text in one.notes), *found.notes):
+    own_notes = ((one.name, text) for one in deployments for text in one.inputs.notes)
+    for note in (*_distinct(own_notes), *found.notes):
         out.note(note)
     ok = found.ok(options.strict)
     verdict = found.verdict(ok)

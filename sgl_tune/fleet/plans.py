@@ -101,7 +101,7 @@ class Planner:
         return True
 
     def _planned(self, plan: Plan, target: Target) -> Planned:
-        reads = target._replace(flashinfer=plan.deployment.flashinfer_version)
+        reads = target._replace(flashinfer=plan.deployment.inputs.flashinfer_version)
         plans = [make_plan(one, gpus=()) for one in _of_each_node(plan.deployment)]
         return Planned(plan.deployment.name, plan, tuple(_asked(one, reads) for one in plans))
 

@@ -191,8 +191,8 @@ def _machine(node: Node, planned: Planned | None) -> str:
     gpus = Counter(gpu.name for gpu in node.gpus)
     parts = [f"{number} x {name}" for name, number in gpus.items()] or ["no GPU seen"]
     if planned:
-        deployment = planned.plan.deployment
-        parts.append(f"SGLang {deployment.sglang_version}, FlashInfer {deployment.flashinfer_version}")
+        given = planned.plan.deployment.inputs
+        parts.append(f"SGLang {given.sglang_version}, FlashInfer {given.flashinfer_version}")
     return ", ".join(parts)
 
 

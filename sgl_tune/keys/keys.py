@@ -19,7 +19,7 @@ _LARGEST_OF_CHUNKS = 8192
 
 def expected_keys(deployment: Deployment) -> tuple[TunedOp, ...]:
     """Return the tuned ops; none if the server tunes nothing, or if its calls or keys are not known."""
-    if other_keys_of(deployment.flashinfer_version):
+    if other_keys_of(deployment.inputs.flashinfer_version):
         return ()
     merged: dict[tuple[str, str], TunedOp] = {}
     for shape in op_shapes(deployment):

@@ -53,7 +53,7 @@ def nearest(deployment: Deployment, caches: Iterable[Cache]) -> Near | None:
 
 def _beside(deployment: Deployment, cache: Cache) -> Iterator[str]:
     """Yield the differences in a folder's path that are not in its key."""
-    if cache.flashinfer not in (None, deployment.flashinfer_version):
+    if cache.flashinfer not in (None, deployment.inputs.flashinfer_version):
         yield f"FlashInfer {cache.flashinfer}"
     if cache.arch not in (None, deployment.arch):
         gpu = next((gpu.name for gpu in GPUS if gpu.arch == cache.arch), None)

@@ -54,12 +54,12 @@ class Plan:
     def notes(self) -> tuple[str, ...]:
         """Return what is doubtful, what was assumed, and what neither this plan nor the start covers."""
         of_caches = _assumed(self.deployment) if self.caches else ()
-        return self.warnings + self.deployment.notes + of_caches
+        return self.warnings + self.deployment.inputs.notes + of_caches
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return what is doubtful; of the folder only if the server looks for files in it."""
-        told = self.deployment.warnings
+        told = self.deployment.inputs.warnings
         return tuple(text for text in told if not (self.is_idle and text.startswith(CACHE_FOLDER)))
 
     @property
@@ -97,9 +97,9 @@ def make_plan(deployment: Deployment, gpus: tuple[Gpu, ...] | None = None) -> Pl
 
 def _cache_plan(deployment: Deployment) -> CachePlan:
     server = deployment.server
-    _check_name("FlashInfer's version", deployment.flashinfer_version)
+    _check_name("FlashInfer's version", deployment.inputs.flashinfer_version)
     _check_name("--gpu", deployment.arch)
-    folder = cache_folder(deployment.flashinfer_version, deployment.arch, server.tuning.key)
+    folder = cache_folder(deployment.inputs.flashinfer_version, deployment.arch, server.tuning.key)
     return CachePlan(
         folder,
         () if asks_nothing(deployment) else _groups(deployment, folder),

@@ -20,7 +20,7 @@ _FP4_GEMMS = ("flashinfer_cutedsl", "flashinfer_cutlass", "flashinfer_cudnn")
 def verdict_of(plan: Plan, is_proven: bool = False) -> Verdict:
     """Return a plan's verdict. `is_proven`: the installed FlashInfer has found all planned entries."""
     found, chosen = _verdict(plan), plan.deployment
-    doubt = None if is_proven else doubt_of(chosen.flashinfer_version)
+    doubt = None if is_proven else doubt_of(chosen.inputs.flashinfer_version)
     if doubt:
         found = replace(found, tunes="unplanned", gaps=(*found.gaps, Gap("another FlashInfer", doubt)))
     return replace(found, says="; ".join(filter(None, [found.says, chosen.flags_not_followed, doubt])))
@@ -49,7 +49,7 @@ def _why_nothing(plan: Plan) -> str:
 
 
 def _gaps(plan: Plan) -> Iterator[Gap]:
-    other = other_keys_of(plan.deployment.flashinfer_version)
+    other = other_keys_of(plan.deployment.inputs.flashinfer_version)
     if other:
         yield Gap("entries of another FlashInfer", other)
         return

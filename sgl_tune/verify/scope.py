@@ -93,7 +93,7 @@ def _check_ours(path: str | None, caches: Sequence[Cache]) -> None:
 
 
 def _notes(plans: Sequence[Plan]) -> tuple[str, ...]:
-    return tuple(f"{plan.deployment.name}: {note}" for plan in plans for note in plan.deployment.notes)
+    return tuple(f"{plan.deployment.name}: {note}" for plan in plans for note in plan.deployment.inputs.notes)
 
 
 def _warnings(plans: Sequence[Plan], sglang: str | None) -> tuple[str, ...]:
@@ -111,12 +111,12 @@ def _sglang(asked: str | None, plans: Sequence[Plan]) -> str | None:
     """Return the SGLang release, or None if only a cache's manifest may know it."""
     if asked:
         return checked_version(asked)
-    return plans[0].deployment.sglang_version if plans else installed_version("sglang")
+    return plans[0].deployment.inputs.sglang_version if plans else installed_version("sglang")
 
 
 def _narrowed(target: Target, plans: Sequence[Plan]) -> Target:
     """Return the target; what it leaves out comes from the plans, if they all agree."""
-    versions = {plan.deployment.flashinfer_version for plan in plans}
+    versions = {plan.deployment.inputs.flashinfer_version for plan in plans}
     archs = {plan.deployment.arch for plan in plans}
     return target._replace(
         flashinfer=target.flashinfer or (versions.pop() if len(versions) == 1 else None),

@@ -48,7 +48,7 @@ def check_importable() -> None:
 
 def check_target(deployment: Deployment, devices: Devices, here: tuple[Gpu, ...]) -> None:
     """Refuse to tune with another FlashInfer or GPU than the one that will read the cache."""
-    require_flashinfer(deployment.flashinfer_version)
+    require_flashinfer(deployment.inputs.flashinfer_version)
     arch = CPU.arch if devices.kind == "cpu" else here[devices.gpus[0]].arch
     if arch != deployment.arch:
         raise UsageError(

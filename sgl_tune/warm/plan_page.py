@@ -41,11 +41,10 @@ def show_verdict(out: Output, plan: Plan, verdict: Verdict, named: bool) -> None
 
 
 def show_plan(out: Output, plan: Plan) -> None:
-    chosen = plan.deployment
+    chosen, given = plan.deployment, plan.deployment.inputs
     out.line(_how_it_runs(plan), indent=2)
-    out.line(
-        f"SGLang {chosen.sglang_version}, FlashInfer {chosen.flashinfer_version}, {chosen.arch}", indent=2
-    )
+    versions = f"SGLang {given.sglang_version}, FlashInfer {given.flashinfer_version}"
+    out.line(f"{versions}, {chosen.arch}", indent=2)
     for note in plan.notes[len(plan.warnings) :]:
         if note != NO_MODEL:  # printed before, as the first line
             out.line(f"- {note}", indent=2, style="dim")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runtime.record.checked import from_plain
 from sgl_tune.cache.disk import read_regular
 from sgl_tune.cache.store import Written
 from sgl_tune.cache.transaction import locked
@@ -95,7 +96,7 @@ class Prover:
                 stack.enter_context(locked(group))
             for one in written:
                 _check_equal(one.paths)
-            return [_proof(data) for data in self._ask(job, timeout, tick)]
+            return [from_plain(Proof, told, "proof") for told in self._ask(job, timeout, tick)]
 
     def _ask(self, job: Job, timeout: float, tick: Callable[[], None]) -> list[dict[str, Any]]:
         deadline = time.monotonic() + timeout
@@ -118,13 +119,3 @@ def _check_equal(paths: Sequence[Path]) -> None:
             f"{paths[0].parent}: somebody without a lock, a server perhaps, changed one of the rank files",
             "stop the server and warm again",
         )
-
-
-def _proof(data: dict[str, Any]) -> Proof:
-    told = {
-        **data,
-        "misses": tuple(data["misses"]),
-        "ignored": tuple(data["ignored"]),
-        "forward": Forward(**data["forward"]),
-    }
-    return Proof(**told)

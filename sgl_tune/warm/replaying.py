@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from runtime.server.gpus import CPU
 from sgl_tune.cache.asked import Timed
@@ -38,14 +37,7 @@ def replay(plan: Plan, key: str, path: Path, timeout: float, tick: Callable[[], 
         fleet = Fleet(1, devices.kind, devices.gpus, timeout)
         with Workers(_WORKER, private, fleet) as workers:
             told = workers.run({"job": replace(job, caches=(cache,)).to_json()}, lambda *_: tick())
-    return _timed(told, path)
-
-
-def _timed(answer: Mapping[str, Any], path: Path) -> list[Timed]:
-    if not answer["loaded"]:
+    if not told["loaded"]:
         said = f"{path}: FlashInfer does not load it here"
         raise UsageError(said, "`sgl-tune verify` without --replay says why")
-    names = ("op", "bucket", "tactic", "best_ms", "default_ms", "failed")
-    return [
-        Timed(key=entry["file_key"], **{name: entry[name] for name in names}) for entry in answer["entries"]
-    ]
+    return [Timed(**entry) for entry in told["entries"]]

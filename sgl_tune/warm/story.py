@@ -191,7 +191,7 @@ def warm_deployment(plan: Plan, settings: Settings, out: Output) -> Warmed:
 
     def members(cache: CachePlan) -> Mapping[str, Any]:
         deployment = plan.deployment
-        told = {"deployment": deployment_to_json(deployment), "sglang": deployment.sglang_version}
+        told = {"deployment": deployment_to_json(deployment), "sglang": deployment.inputs.sglang_version}
         return {"key_parts": cache.key_parts, **told}
 
     with scratch() as private:

@@ -14,8 +14,8 @@ import pytest
 from runtime.record.record import Record
 from runtime.sglang.tactics import Tactics
 from sgl_tune.config_files.contents import contents
-from sgl_tune.config_files.provenance import Bucket
-from sgl_tune.config_files.root import For, Tuned, own_files, write_root
+from sgl_tune.config_files.provenance import SCHEMA, Bucket, Provenance
+from sgl_tune.config_files.root import Tuned, own_files, write_root
 from sgl_tune.config_tuning.plan import config_plan, notes
 from tests.ghost.stock import GPU, Smallest, Stock
 
@@ -148,11 +148,9 @@ def test_a_root_holds_every_file_of_the_package_and_a_start_takes_ours(
     assert len(config_plan([record], work).untuned) == 1
     source = smallest.packages / "sglang/srt/layers/moe/moe_runner/triton_utils/configs"
     root = work / "moe_configs"
-    ours = [
-        Tuned(f"{NAME}{down}.json", {8: ENTRY}, {8: Bucket(2.0, 1.0, 2.0, True)}, {})
-        for down in ("", "_down")
-    ]
-    written = write_root(root, source, ours, For(GPU.name, "3.6.0", "0.5.17"))
+    told = Provenance(SCHEMA, GPU.name, "3.6.0", "0.5.17", "", {}, {"8": Bucket(2.0, 1.0, 2.0, True)})
+    ours = [Tuned(f"{NAME}{down}.json", {8: ENTRY}, told) for down in ("", "_down")]
+    written = write_root(root, source, ours)
     plan = config_plan([record], work)
     assert [(one.state, bool(one.tuned)) for one in plan.files] == [("not there", True)] * 2
     assert plan.untuned == () and config_plan([record], work, again=True).untuned

@@ -58,12 +58,12 @@ def test_choices_of_a_moment_ago_hold(layer: Layer, tuned: tuple[Path, dict[str,
     started = time.perf_counter()
     replayed = _replay(layer, path)
     seconds = time.perf_counter() - started
-    assert {entry.file_key for entry in replayed} == then.keys()
+    assert {entry.key for entry in replayed} == then.keys()
     assert all(entry.best_ms and entry.default_ms and entry.failed is None for entry in replayed)
     gains = {entry.bucket: entry.default_ms / entry.best_ms for entry in replayed}
     # The layer's play-off decides, so a winner may lose a little in the loop of its kernel alone.
     assert median(gains.values()) > 1 and min(gains.values()) > 0.9
-    drift = median(entry.best_ms / then[entry.file_key] for entry in replayed)
+    drift = median(entry.best_ms / then[entry.key] for entry in replayed)
     assert 0.85 < drift < 1.15
     assert seconds < 5
 
@@ -77,7 +77,7 @@ def test_worse_choices_are_seen(layer: Layer, tuned: tuple[Path, dict[str, float
         document[key] = document[of_one_row]
     path = tmp_path / "worse.json"
     path.write_text(json.dumps(document))
-    best = {entry.file_key: entry.best_ms for entry in _replay(layer, tuned[0])}
+    best = {entry.key: entry.best_ms for entry in _replay(layer, tuned[0])}
     worse = [entry for entry in _replay(layer, path) if entry.tactic != DEFAULT.tactic]
-    slower = [entry for entry in worse if entry.best_ms > 1.1 * best[entry.file_key]]
+    slower = [entry for entry in worse if entry.best_ms > 1.1 * best[entry.key]]
     assert slower

@@ -182,7 +182,7 @@ def test_dp_means_groups_or_replicas(flags: dict[str, Any], attention_dp: int, r
 
 def test_dp_alone_is_replicas_and_says_so() -> None:
     said = "dp 8 without --enable-dp-attention: 8 replicas, each on 8 GPUs"
-    assert said in _deployment(tp=8, dp=8).notes
+    assert said in _deployment(tp=8, dp=8).inputs.notes
 
 
 def _demo(**flags: Any) -> Deployment:
@@ -191,14 +191,14 @@ def _demo(**flags: Any) -> Deployment:
 
 def test_the_demo_alone_has_dp_attention_of_its_own_and_says_so() -> None:
     found = _demo(tp=8, dp=8)
-    assert found.parallel.attn_dp == 8 and "--enable-dp-attention" in found.notes[1]
+    assert found.parallel.attn_dp == 8 and "--enable-dp-attention" in found.inputs.notes[1]
     for flags in ({"tp": 8, "dp": 3}, {"tp": 8, "dp": 8, "enable_dp_attention": False}):
         assert not _demo(**flags).parallel.enable_dp_attention
 
 
 def test_no_model_is_the_demo_and_says_so() -> None:
     found = _demo(tp=8, dp=8)
-    assert found.model_path == "demo-moe" and "no model given" in found.notes[0]
+    assert found.model_path == "demo-moe" and "no model given" in found.inputs.notes[0]
     assert found.server.runtime.kernels.moe == "flashinfer_cutlass"
     assert found.runtime.max_running_requests == 256
     own = _demo(max_running_requests=64)

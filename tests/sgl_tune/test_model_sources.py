@@ -41,7 +41,7 @@ def _deployment(environ: dict[str, str], **flags: Any) -> Deployment:
 
 
 def _source(found: Deployment) -> str:
-    (note,) = (note for note in found.notes if note.startswith("model shape: "))
+    (note,) = (note for note in found.inputs.notes if note.startswith("model shape: "))
     return note.removeprefix("model shape: ")
 
 

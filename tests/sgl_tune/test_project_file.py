@@ -39,7 +39,7 @@ def _write(folder: Path, content: str) -> Path:
 
 def test_deployments_are_given_by_flags_or_by_a_command(tmp_path: Path) -> None:
     chat, reason = read_project_file(_write(tmp_path, TWO))
-    assert chat.name == "chat" and chat.command is None
+    assert chat.name == "chat" and not chat.command
     assert chat.flags == ServerFlags.of(
         model_path="Qwen/Qwen3-30B-A3B",
         tp=4,
@@ -49,7 +49,7 @@ def test_deployments_are_given_by_flags_or_by_a_command(tmp_path: Path) -> None:
         flashinfer_version="0.7.2",
         arch="sm90",
     )
-    assert reason.command is not None and reason.flags.target.arch == "sm100"
+    assert reason.command and reason.flags.target.arch == "sm100"
     assert reason.flags.more == {"flashinfer_autotune_skip_ops": ["a"]}
 
 
@@ -104,7 +104,7 @@ def test_a_deployment_is_selected_by_name_and_flags_override_it(tmp_path: Path) 
     _write(tmp_path, TWO)
     flags = ServerFlags.of(tp=2, sglang_version="0.5.23")
     (chat,) = deployments(flags, name="sgl-tune.toml:chat", environ={}, folder=tmp_path)
-    assert (chat.parallel.tp, chat.sglang_version) == (2, "0.5.23")
+    assert (chat.parallel.tp, chat.inputs.sglang_version) == (2, "0.5.23")
 
 
 def test_a_flag_over_a_command_is_refused(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_each_entry_is_timed_beside_the_default(tmp_path: Path) -> None:
     assert told[1].best_ms < told[1].default_ms / 2, "it is still worth it"
     assert told[2].best_ms > told[2].default_ms * 2, "the default is faster now"
     assert told[4].best_ms == told[4].default_ms
-    assert [told[rows].file_key for rows in TOKENS] == [key(rows) for rows in TOKENS]
+    assert [told[rows].key for rows in TOKENS] == [key(rows) for rows in TOKENS]
     assert runner.launches[2] == 0, "no search: other tactics are left alone"
 
 

@@ -85,8 +85,8 @@ class CoreStarter:
         trust = replace(report.trust, not_modelled=deployment.not_modelled)
         assumed = self.gpu.assumed
         whose = replace(report.whose, is_gpu_assumed=assumed is not None, flags=shlex.join(self._argv))
-        notes = (*filter(None, [assumed]), *deployment.notes, *start.notes)
-        doubts = [text for text in deployment.warnings if not text.startswith(CACHE_FOLDER)]
+        notes = (*filter(None, [assumed]), *deployment.inputs.notes, *start.notes)
+        doubts = [text for text in deployment.inputs.warnings if not text.startswith(CACHE_FOLDER)]
         return replace(report, trust=trust, whose=whose).with_notes(*notes, warnings=doubts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 
 from sgl_tune.config_files.contents import contents
 from sgl_tune.config_files.names import beside, config_name, triton_of
-from sgl_tune.config_files.provenance import Bucket, provenance
-from sgl_tune.config_files.root import For, Tuned, own_files, write_root
+from sgl_tune.config_files.provenance import SCHEMA, Bucket, Provenance, provenance
+from sgl_tune.config_files.root import Tuned, own_files, write_root
 from sgl_tune.pins.lock import NAME as LOCK
 from sgl_tune.pins.lock import write_lock
 from tests.sgl_tune.running import run_here
@@ -22,7 +23,7 @@ ENTRY = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE
 NAME = "E=8,N=64,device_name=NVIDIA_H200.json"
 DOWN = NAME.replace(".json", "_down.json")
 BLOCK = "E=8,N=64,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
-H200 = For("NVIDIA H200", "3.6.0", "0.5.17")
+H200 = Provenance(SCHEMA, "NVIDIA H200", "3.6.0", "0.5.17", "", {"measure": 9.5}, {})
 
 
 def server_files(folder: Path) -> Path:
@@ -35,14 +36,14 @@ def server_files(folder: Path) -> Path:
 
 
 def tuned(name: str, **changed: int) -> Tuned:
-    buckets = {1: Bucket(0.2, 0.1, 2.0, True), 64: Bucket(0.4, 0.4, 1.0, False)}
-    return Tuned(name, {64: ENTRY, 1: {**ENTRY, **changed}}, buckets, {"measure": 9.5})
+    buckets = {"1": Bucket(0.2, 0.1, 2.0, True), "64": Bucket(0.4, 0.4, 1.0, False)}
+    return Tuned(name, {64: ENTRY, 1: {**ENTRY, **changed}}, replace(H200, buckets=buckets))
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     source = server_files(tmp_path / "package/configs")
-    (made, _) = write_root(tmp_path / "cache/moe_configs", source, [tuned(NAME), tuned(DOWN)], H200)
+    (made, _) = write_root(tmp_path / "cache/moe_configs", source, [tuned(NAME), tuned(DOWN)])
     assert made == tmp_path / "cache/moe_configs/configs/triton_3_6_0" / NAME
     return tmp_path / "cache"
 
@@ -72,7 +73,7 @@ def test_a_later_copy_leaves_what_was_tuned_and_takes_what_the_server_changed(
     source, root = tmp_path / "package/configs", cache / "moe_configs"
     write(source / "triton_3_6_0" / NAME, {"8": ENTRY})
     write(source / "triton_3_6_0" / BLOCK, {"9": ENTRY})
-    write_root(root, source, [], H200)
+    write_root(root, source, [])
     assert set(contents((root / "configs/triton_3_6_0" / NAME).read_bytes()).entries) == {1, 64}
     assert set(contents((root / "configs/triton_3_6_0" / BLOCK).read_bytes()).entries) == {9}
 
@@ -103,7 +104,8 @@ def test_verify_names_what_a_broken_file_does(
 
 def test_prune_takes_tuned_files_of_an_older_triton_alone(cache: Path) -> None:
     root = cache / "moe_configs"
-    write_root(root, None, [tuned(NAME)], For("NVIDIA H200", "3.8.0", "0.5.23"))
+    newer = tuned(NAME)
+    write_root(root, None, [replace(newer, told=replace(newer.told, triton="3.8.0", sglang="0.5.23"))])
     gone = ran(0, "prune", cache, "--store", "moe-configs", "--stale", "-y")["removed"]
     assert {Path(one["path"]).name for one in gone} == {NAME, DOWN}
     assert not (root / "configs/triton_3_6_0" / beside(NAME)).exists()
