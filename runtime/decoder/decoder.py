@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -20,7 +19,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.embedding import TokenEmbedding, VocabTable
 from runtime.layers.linear import Linear
-from runtime.layers.loading import Checkpoint, Piece, fill_dummy, load
+from runtime.layers.loading import Piece, fill_dummy
 from runtime.layers.rope import RopeTables
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
@@ -137,16 +136,11 @@ class Decoder(nn.Module):
         hidden = torch.empty(tokens, self.model.hidden_size, dtype=self.build.dtype, device=self.build.device)
         return StageState(hidden, torch.empty_like(hidden))
 
-    def load_hf(self, folder: Path) -> None:
-        """Load this rank's weights from a `save_pretrained` folder."""
-        load(self.pieces(), Checkpoint(folder))
-        self._finalize()
-
     def load_dummy(self) -> None:
         """Fill all weights with random values of the exact sizes."""
         for name, parameter in self.named_parameters():
             fill_dummy(name, parameter.data)
-        self._finalize()
+        self.finalize()
 
     def pieces(self) -> Iterator[Piece]:
         head = None if self.head is self.embedding else self.head
@@ -154,7 +148,7 @@ class Decoder(nn.Module):
             if part is not None:
                 yield from part.pieces()
 
-    def _finalize(self) -> None:
+    def finalize(self) -> None:
         """Finish attention first: placed among the experts' temporaries, its results would keep segments."""
         modules = list(self.modules())
         for module in modules:

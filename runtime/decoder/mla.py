@@ -17,7 +17,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend_latent, select_tokens
 from runtime.layers.linear import Linear, Part
 from runtime.layers.loading import Piece, Source, length, rows_of_heads, shard
-from runtime.layers.quantization import PLAIN, Plain
+from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
 from runtime.layers.scaled_linear import fp8_head_products
 
@@ -115,8 +115,7 @@ class Indexer(nn.Module):
         keys, weights = Part(f"{name}.wk", slice(0, size)), Part(f"{name}.weights_proj", slice(0, heads))
         self.key: Linear | None = None
         if mla.indexer.interleaved:  # one product; fp8 keys of a checkpoint are unpacked
-            plain = Plain(stored_block=build.model.quantized.block)
-            self.rest = build.linear([keys, weights], hidden, scheme=plain)
+            self.rest = build.linear([keys, weights], hidden, scheme=PLAIN)
         else:
             self.key = build.linear([keys], hidden)
             self.rest = build.linear([weights], hidden, scheme=PLAIN)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from runtime.layers.loading import Piece, Source, length
-from runtime.layers.quantization import PLAIN, Matrix, Plain, Scheme, Tensors
+from runtime.layers.quantization import PLAIN, Matrix, Scheme, Tensors
 
 
 def register(module: nn.Module, tensors: Tensors) -> dict[str, nn.Parameter]:
@@ -87,5 +87,4 @@ class Linear(nn.Module):
             return Piece(tensor[local], (Source(f"{part.name}.bias", (part.rows,)),))
         index = self.scheme.part(name, part.rows, self.cols)
         target = tensor[self.scheme.part(name, local, slice(0, length(self.cols)))] if index else tensor
-        block = self.scheme.stored_block if isinstance(self.scheme, Plain) else None
-        return Piece(target, (Source(f"{part.name}.{name}", index, block=block),))
+        return Piece(target, (Source(f"{part.name}.{name}", index),))

@@ -129,10 +129,9 @@ class Scheme(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Plain(Scheme):
-    """Plain values. `stored_block`: the checkpoint may store the matrix in fp8 blocks of this size anyway."""
+    """Plain values."""
 
     name: str = "plain"
-    stored_block: tuple[int, int] | None = None
 
     def stored(self, m: Matrix) -> dict[str, Stored]:
         return {"weight": Stored(None, m.shape())}

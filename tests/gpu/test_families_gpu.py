@@ -18,6 +18,7 @@ from runtime.start.model_runner import ModelRunner
 from sgl_tune.deployment.models import find_model
 from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.families import FAMILIES, make_reference, prompts, reference_logits, save
+from tests.runtime.generation import load
 from tests.runtime.starts import eager_logits, make_runner, make_runtime, replayed_logits
 
 STEPS = 6
@@ -38,7 +39,7 @@ def test_a_family_answers_as_transformers_does(name: str, tmp_path: Path) -> Non
     )
     runner = make_runner(config, Cuda(), runtime=runtime)
     runner.start()
-    runner.decoder.load_hf(tmp_path)
+    load(runner.decoder, tmp_path)
     runner.capture_prefill()  # again: loading makes some tensors anew
     runner.capture_decode()
     for eagerly in (True, False):

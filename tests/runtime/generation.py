@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
 from runtime.decoder.decoder import Decoder
 from runtime.forward.batch import ForwardBatch, ForwardMode
@@ -14,6 +15,7 @@ from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import KVPool, make_kv_pool
 from runtime.forward.logits_processor import LogitsOutput
+from runtime.layers.scaled_linear import dequantize_blocks
 from runtime.models.known import model_config
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel import ParallelConfig, stage_layers
@@ -55,6 +57,22 @@ def make_pool(
     return make_kv_pool(plan, model, comm.layout.parallel, layers, device)
 
 
+def load(decoder: Decoder, folder: Path) -> None:
+    """Fill a rank's parameters from a `save_pretrained` folder."""
+    files = [load_file(file) for file in folder.glob("*.safetensors")]
+    held = {n.replace(".block_sparse_moe.", ".mlp."): tensor for file in files for n, tensor in file.items()}
+    for piece in decoder.pieces():
+        source = next(one for one in piece.sources if one.name in held)
+        tensor, scale = held[source.name], held.get(f"{source.name}_scale_inv")
+        if scale is not None and piece.target.dtype != torch.float8_e4m3fn:
+            tensor = dequantize_blocks(tensor, scale, [tensor.shape[0] // scale.shape[0]] * 2)
+        part = tensor[source.index]
+        part = source.view(part) if source.view else part
+        assert part.shape == piece.target.shape, source.name
+        piece.target.copy_(part)
+    decoder.finalize()
+
+
 class Generation:
     """The prompts of one attention-DP rank; `peers` are those of all of them."""
 
@@ -70,7 +88,7 @@ class Generation:
         self.model = model_config(find_model(str(folder), {}).checkpoint.quantized)
         self.layers = stage_layers(self.model.num_layers, parallel, comm.layout.pp_rank)
         self.decoder = Decoder(self.model, runtime, comm, device, self.layers)
-        self.decoder.load_hf(folder)
+        load(self.decoder, folder)
         self.pool = make_pool(self.model, comm, self.layers, self.decoder.build.dtype, device)
 
     def run(self, prompts: list[list[int]], steps: int) -> dict[int, list[torch.Tensor]]:

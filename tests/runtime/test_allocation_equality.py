@@ -17,7 +17,7 @@ from runtime.simulate.tracker import AllocationTracker
 from sgl_tune.deployment.models import find_model
 from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.families import make_reference, prompts, save
-from tests.runtime.generation import make_pool, make_runtime
+from tests.runtime.generation import load, make_pool, make_runtime
 from tests.runtime.ranks import Ranks
 
 CPU = torch.device("cpu")
@@ -44,7 +44,7 @@ def _record(comm: Communicator, folder: Path, parallel: ParallelConfig, a2a: str
         model = model_config(find_model(str(folder), {}).checkpoint.quantized)
         layers = stage_layers(model.num_layers, parallel, comm.layout.pp_rank)
         decoder = Decoder(model, runtime, comm, CPU, layers)
-        decoder.load_hf(folder)
+        load(decoder, folder)
         tracker.phase = "kv pool"
         pool = make_pool(model, comm, layers, torch.float32, CPU)
         width, rank = parallel.attn_dp, comm.layout.attn_dp_rank

@@ -9,8 +9,6 @@ import pytest
 import torch
 
 from runtime.forward.batch import LogitsMode
-from runtime.layers.loading import Checkpoint
-from runtime.server.errors import ConfigError
 from tests.runtime.batches import make_extend_batch
 from tests.runtime.families import FAMILIES, MOE_FAMILIES, make_reference, prompts, reference_logits, save
 from tests.runtime.generation import alone, assert_answers_as
@@ -49,11 +47,13 @@ def test_a_prompt_in_chunks_is_the_prompt(family: str, tmp_path: Path) -> None:
 # Nemotron-H's checkpoints hold all experts in one tensor anyway.
 @pytest.mark.parametrize("family", [name for name in MOE_FAMILIES if name != "nemotron_h"])
 def test_fused_experts_load_like_single_ones(family: str, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
     model = make_reference(family)
     single = alone(save(model, tmp_path / "single"))
     fused = alone(save(model, tmp_path / "fused", save_original_format=False))
-    block = single.decoder.model.block_name(1)
-    assert f"{block}.experts.gate_up_proj" in Checkpoint(tmp_path / "fused")
+    (file,) = (tmp_path / "fused").glob("*.safetensors")
+    assert any(name.endswith(".experts.gate_up_proj") for name in load_file(file))
     for (name, one), (_, other) in zip(
         single.decoder.named_parameters(), fused.decoder.named_parameters(), strict=True
     ):
@@ -74,31 +74,3 @@ def test_fused_experts_load_like_single_ones(family: str, tmp_path: Path) -> Non
 def test_a_variant_answers_as_transformers(family: str, changes: dict[str, Any], tmp_path: Path) -> None:
     model = make_reference(family, **changes)
     assert_answers_as(model, alone(save(model, tmp_path)), length=9, steps=1)
-
-
-def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
-    folder = save(make_reference("llama"), tmp_path)
-    tensors = load_file(folder / "model.safetensors")
-    del tensors["model.layers.1.mlp.up_proj.weight"]
-    save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(ConfigError, match=r"no model\.layers\.1\.mlp\.up_proj\.weight"):
-        alone(folder)
-
-
-def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
-    folder = save(make_reference("llama"), tmp_path)
-    config = (folder / "config.json").read_text()
-    (folder / "config.json").write_text(config.replace('"intermediate_size": 96', '"intermediate_size": 128'))
-    with pytest.raises(
-        ConfigError, match=r"gate_proj\.weight is \[96, 64\] where this rank needs \[128, 64\]"
-    ):
-        alone(folder)
-
-
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    folder = save(make_reference("llama"), tmp_path)
-    (folder / "model.safetensors").write_bytes(b"not safetensors")
-    with pytest.raises(ConfigError, match=r"model\.safetensors is not a safetensors file"):
-        alone(folder)
