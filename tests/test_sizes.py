@@ -62,7 +62,7 @@ NAME_RELEASES: set[str] = {
     "sgl_tune/commands/pull.py",
     "sgl_tune/commands/push.py",
     "sgl_tune/commands/server.py",
-    "sgl_tune/memory/answer.py",
+    "sgl_tune/memory/command.py",
     "sgl_tune/memory/change.py",
     "sgl_tune/servers/home.py",
     "sgl_tune/stores/readers/tvm_ffi.py",

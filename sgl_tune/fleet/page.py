@@ -21,7 +21,8 @@ def show_survey(out: Output, survey: Survey, verdict: str, ok: bool, warm: str) 
     ways = iter([f"on a node of that kind: {warm}"])
     rows = list(survey.rows)
     columns = _columns(rows)
-    out.table(list(map(_titled, columns)), (_cells(columns, *row) for row in rows[:_MOST_ROWS]))
+    titles = [Column(name.upper(), right=name == "nodes", path=name == "machine") for name in columns]
+    out.table(titles, (_cells(columns, *row) for row in rows[:_MOST_ROWS]))
     if len(rows) > _MOST_ROWS:
         out.line(f"{len(rows) - _MOST_ROWS:,} more rows; --format json has all of them")
     out.line()
@@ -65,10 +66,6 @@ def _columns(rows: Iterable[tuple[Alike, list[str]]]) -> list[str]:
     """Return the titles of columns. The deployment's is left out if there is only one."""
     several = len({alike.deployment for alike, _ in rows}) > 1
     return ["nodes", "next start", "seconds", *["deployment"] * several, "which", "machine"]
-
-
-def _titled(name: str) -> Column:
-    return Column(name.upper(), right=name == "nodes", path=name == "machine")
 
 
 def _cells(columns: Iterable[str], alike: Alike, names: list[str]) -> list[str]:

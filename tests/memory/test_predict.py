@@ -10,7 +10,7 @@ from runtime.server.units import GIB, MIB
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.memory.answer import answer
+from sgl_tune.memory.command import answer
 from sgl_tune.memory.core.predict import predict, predict_all
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions
 from sgl_tune.memory.report import MemoryReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from runtime.devices.memory_history import largest_at_peak
+from runtime.devices.cuda import largest_at_peak
 from runtime.layers import norm
 
 LINES = Path(norm.__file__).read_text().splitlines()

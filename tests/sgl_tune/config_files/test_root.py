@@ -114,7 +114,7 @@ def test_prune_takes_tuned_files_of_an_older_triton_alone(cache: Path) -> None:
 
 def test_diff_compares_roots_and_files(cache: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    write_root(other, tmp_path / "package/configs", [tuned(NAME, num_stages=4)], H200)
+    write_root(other, tmp_path / "package/configs", [tuned(NAME, num_stages=4)])
     told = ran(1, "diff", cache / "moe_configs", other)
     assert told["only_a"] == [f"triton_3_6_0/{DOWN}"] and not told["equal"]
     (pair,) = [pair for pair in told["pairs"] if not pair["equal"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.memory.answer import flags_of_log, not_taken
+from sgl_tune.memory.command import flags_of_log, not_taken
 
 REPR = (
     "server_args=ServerArgs(model_path='zai-org/GLM-5.1-FP8', tokenizer_path='zai-org/GLM-5.1-FP8', "
