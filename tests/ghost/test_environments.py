@@ -12,8 +12,7 @@ def test_both_lists_name_the_same_versions() -> None:
 
 
 def test_fa3_and_kernels_of_other_gpus_are_in_neither() -> None:
+    others, ours = ("flash_ops.abi3.so", "sm100/common_ops.abi3.so"), "sm90/common_ops.abi3.so"
     for recipe in (SMALLEST, REFEREE):
-        assert not recipe.wanted("sgl_kernel/flash_ops.abi3.so")
-        assert not recipe.wanted("sgl_kernel/sm100/common_ops.abi3.so")
-        assert recipe.wanted("sgl_kernel/sm90/common_ops.abi3.so")
-        assert recipe.wanted("torch/bin/torch_shm_manager")
+        assert not any(recipe.wanted(f"sgl_kernel/{name}") for name in others)
+        assert recipe.wanted(f"sgl_kernel/{ours}") and recipe.wanted("torch/bin/torch_shm_manager")

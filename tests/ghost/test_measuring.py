@@ -18,7 +18,7 @@ def test_a_measured_start_takes_its_weights_and_nothing_of_the_ghosts_half(
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     ghost = smallest.ghost().environment()
     argv = ["--model-path", str(tmp_path), "--attention-backend", "triton", "--sampling-backend", "pytorch"]
-    argv += ["--mem-fraction-static", "0.5", *NO_GRAPHS]
+    argv += ["--mem-fraction-static", "0.5", NO_GRAPHS]
     [record] = measure(smallest.python, argv, range(1), tmp_path / "work", "h200", 240, ghost)
     assert record.ending.how in ("ready", "died"), record.ending
     assert [phase.name for phase in record.phases][: len(UNTIL_FORWARD)] == UNTIL_FORWARD

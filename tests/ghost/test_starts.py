@@ -28,7 +28,7 @@ CONFIG = {
 ATTENTION = 1024 * (1024 + 2 * 256) + 1024 * 1024
 WEIGHTS = 2 * (2 * (ATTENTION + 3 * 1024 * 2816 + 2 * 1024) + 2 * 32000 * 1024 + 1024)
 KV_OF_A_TOKEN = 2 * 2 * 2 * 4 * 64
-NO_GRAPHS = ("--disable-cuda-graph",)
+NO_GRAPHS = "--disable-cuda-graph"
 FEW_GRAPHS = ("--cuda-graph-max-bs-decode", "4", "--cuda-graph-backend-prefill", "disabled")
 SETTLED = (*FEW_GRAPHS, "--mem-fraction-static", "0.5", "--max-running-requests", "7")
 
@@ -69,7 +69,7 @@ def test_what_a_phase_gives_back_before_it_ends_counts_in_its_least_free(stock: 
 
 
 def test_a_start_that_is_too_large_dies_in_torchs_own_words(stock: Stock, model: Path) -> None:
-    record = ask(stock, model, "--mem-fraction-static", "0.99", "--chunked-prefill-size", "32768", *NO_GRAPHS)
+    record = ask(stock, model, "--mem-fraction-static", "0.99", "--chunked-prefill-size", "32768", NO_GRAPHS)
     assert record.ending.how == "died", record.ending
     assert record.ending.type == "OutOfMemoryError"
     assert "CUDA out of memory. Tried to allocate" in (record.ending.text or "")

@@ -12,8 +12,10 @@ import pytest
 
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.recorded.asked import asking
+from sgl_tune.recorded.asked import Asked, asking
 from sgl_tune.servers.server import Server, server_at
+from sgl_tune.verify.by_server import served
+from sgl_tune.verify.environment import Target
 from tests.ghost.c_running import BUILT
 from tests.ghost.environments import SMALLEST, python_of
 from tests.sgl_tune.running import PROGRAM, Ran, environment, run_here
@@ -24,7 +26,9 @@ COMMAND = ("python", "-m", "sglang.launch_server", "--model-path", "org/m", *FLA
 
 
 class Place:
-    """A cache directory and a model's config."""
+    """A cache directory, a model's config, and the server that is asked about them."""
+
+    asked: Asked
 
     def __init__(self, folder: Path) -> None:
         self.cache_dir, self.config = folder / "cache", folder / "config.json"
@@ -58,14 +62,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         flags = ServerFlags.of(gpu="h200", cache_dir=str(found.cache_dir), model_config=str(found.config))
         server = server_at(python_of(SMALLEST))
         assert isinstance(server, Server)
-        with asking(ByServer(flags, COMMAND, None), server, lambda event: None) as one:
-            plan = one.plan()
+        with asking(ByServer(flags, COMMAND, None), server, lambda event: None) as found.asked:
+            plan = found.asked.plan()
             for record in plan.records:
                 own = next(file.path for file in record.files if file.store.endswith("of this rank"))
                 (typed,) = (path for path in plan.all_caches[0].paths if path.endswith(Path(own).name))
                 (found.cache_dir / typed).parent.mkdir(parents=True, exist_ok=True)
                 (found.cache_dir / typed).write_bytes(Path(own).read_bytes())
-    yield found
+            yield found
 
 
 def test_what_the_server_saved_it_reads_and_measures_nothing(place: Place) -> None:
@@ -96,12 +100,9 @@ def test_a_missing_entry_is_measured_by_the_server_and_named(place: Place) -> No
 
 def test_the_targets_environment_is_the_one_that_the_server_compares(place: Place) -> None:
     document = json.loads(next(place.cache_dir.rglob("rank_tp0*.json")).read_bytes())
-    env = place.config.with_name("env.json")
-    env.write_text(json.dumps({"metadata": {**document["_metadata"], "cublas_version": "1.2.3"}}))
-    code, told = place.report("--target", env)
-    assert code == 1
-    (found, *_) = (found for found in told["findings"] if found["code"] == "server-ignores")
-    assert "cublas_version" in found["message"], "FlashInfer's own words"
+    read = served(place.asked, Target({**document["_metadata"], "cublas_version": "1.2.3"}, "env.json"))
+    (found, *_) = (one for one in read.findings if one.code == "server-ignores")
+    assert "cublas_version" in found.message, "FlashInfer's own words"
 
 
 @pytest.mark.parametrize(
