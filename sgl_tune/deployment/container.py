@@ -115,7 +115,7 @@ class Container:
     @property
     def _does_more(self) -> bool:
         """Whether its command is a script that also does something else, such as filling a folder."""
-        script = next((word for word in self.command if "\n" in word or " " in word), "")
+        script = self.command[-1] if self.command and self.command[0].endswith("sh") else ""
         return sum(words[0] not in _QUIET for words in shell_commands(script)) > 1
 
     def counted_from(self, folder: str) -> Container:

@@ -17,7 +17,7 @@ COMPOSE = """services:
   sglang:
     image: lmsysorg/sglang:v0.5.23
     entrypoint: python3 -m sglang.launch_server
-    command: --model-path /models/m --tp 2
+    command: --model-path /models/m --tp 2 --served-model-name "it's m"
     volumes: ["./cache:/cache", "../models:/models", "/data:/data", "kept:/kept", /lost, "${HOME}/.c:/c"]
 """
 
