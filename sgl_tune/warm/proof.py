@@ -59,7 +59,7 @@ class Proof:
     profiled: dict[str, int]
     load_seconds: float
     forward: Forward
-    compiled: dict[str, list[str]]  # by the forward that compiled
+    compiled: dict[str, tuple[str, ...]]  # by the forward that compiled
     own_kernels: int  # kernels of this runtime by Triton; a server has others
     uncaptured: str | None  # why no graph was captured
 
