@@ -56,8 +56,8 @@ WITHOUT_A_MACHINE = (
 
 
 def _calls(page: Path) -> Iterator[str]:
-    """As a shell would be given them: continued lines joined, comments and what is piped on cut off."""
-    text = re.sub(r"\\\n\s*", " ", page.read_text())
+    """As a shell would be given them: without comments, without what is piped on, and no advice printed."""
+    text = re.sub(r"\\\n\s*| -> .*", " ", page.read_text())
     for told in CALL.findall(text):
         call = _quoted(AFTER.sub("", COMMENT.sub("", told)).strip())
         beside = "--node-rank 0 " in call  # two commands, one beside the other
