@@ -28,7 +28,7 @@ MOST_LINES = {
     "moe_configs": 842, "config_files": 360, "config_tuning": 559, "pins": 168, "forward": 896, "ghost":
     6577, "graphs": 385, "layers": 2125, "models": 1316, "decoder": 1216, "moe": 1140, "record": 796,
     "server": 2774, "sglang": 2772, "simulate": 842, "start": 579, "__main__": 6, "asking": 696,
-    "cache": 3196, "cli": 1236, "commands": 3358, "compile": 1052,
+    "cache": 3196, "cli": 1236, "commands": 3356, "compile": 1052,
     "deployment": 2500, "errors": 40, "explain": 549, "export":
     429, "fleet": 1588, "keys": 846, "locks": 20, "log_lines": 200, "markdown": 57,
     "memory": 3336, "processes": 692,

@@ -76,23 +76,21 @@ def _distinct(files: Sequence[FileReport]) -> dict[Finding, list[FileReport]]:
 def _show_finding(out: Output, found: Finding, message: str, said: set[str]) -> None:
     """Print a finding. `said`: the long remedies printed so far, which are not repeated."""
     out.line(f"{found.severity.value} {found.code}: {message}", style=STYLES[found.severity])
-    out.line("-> as above" if found.remedy in said else f"-> {found.remedy}", indent=4)
-    said |= {found.remedy} if len(found.remedy) > 80 else set()
+    out.line(f"-> {found.remedy}" if _is_new(found.remedy, said) else "-> as above", indent=4)
+
+
+def _is_new(remedy: str, said: set[str]) -> bool:
+    is_new = remedy not in said
+    said |= {remedy} if len(remedy) > 80 else set()
+    return is_new
 
 
 def github_lines(report: VerifyReport) -> Iterator[str]:
     said = set[str]()
-    places = [
-        (one, f"file={_escaped(str(file.path), _PROPERTY)},")
-        for file in report.files
-        for one in file.findings
-    ]
-    for found, place in [
-        *places,
-        *((one, "") for one in report.findings),
-    ]:  # a folder has no file to annotate
-        text = f"{found}" if found.remedy in said else f"{found}; {found.remedy}"
-        said |= {found.remedy} if len(found.remedy) > 80 else set()
+    of_files = ((one, file.path) for file in report.files for one in file.findings)
+    for found, path in chain(of_files, ((one, None) for one in report.findings)):
+        place = f"file={_escaped(str(path), _PROPERTY)}," if path else ""  # a folder cannot be annotated
+        text = f"{found}; {found.remedy}" if _is_new(found.remedy, said) else f"{found}"
         title = _escaped(found.code, _PROPERTY)
         yield f"::{_LEVELS[found.severity]} {place}title={title}::{_escaped(text, _MESSAGE)}"
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
 from runtime.sglang.kept_files import KeptFiles
+from runtime.sglang.tactics import TILES
 
 Move = Literal["as it is", "mended", "never"]
 AOT_PACKAGE = "flashinfer-aot"  # in a root: the package that offers FlashInfer the modules
@@ -28,7 +29,7 @@ class Store(NamedTuple):
     moves: Move = "as it is"
 
 
-CONFIGS, _CONFIG_DIR = "moe-configs", "SGLANG_MOE_CONFIG_DIR"
+CONFIGS = "moe-configs"
 STORES = (
     Store(
         "flashinfer-jit",
@@ -82,7 +83,7 @@ STORES = (
         "tilelang",
         moves="mended",
     ),
-    Store("moe-configs", "Triton's MoE tiles", _CONFIG_DIR, "", "moe_configs", executable=False),
+    Store("moe-configs", "Triton's MoE tiles", TILES, "", "moe_configs", executable=False),
     # sgl-tune's own store of host code, which starts on the ghost load
     Store(
         "halves",
@@ -128,7 +129,7 @@ def places(
     flashinfer = found["flashinfer-jit"][0]
     found["flashinfer-cubins"] = (environment.get("FLASHINFER_CUBIN_DIR") or f"{flashinfer}/cubins",)
     found["tactics"] = (f"{root}/flashinfer/autotune",)
-    found[CONFIGS] = (environment.get(_CONFIG_DIR) or f"{root}/moe_configs",)
+    found[CONFIGS] = (environment.get(TILES) or f"{root}/moe_configs",)
     if not seen.get("TRITON_CACHE_DIR") and environment.get("TRITON_HOME"):
         found["triton"] = (f"{environment['TRITON_HOME']}/.triton/cache",)
     found["inductor"] += (f"{root}/torch_compile_cache",)
@@ -142,9 +143,8 @@ def places(
 def _kernels(release: KeptFiles, environment: Mapping[str, str], home: str) -> tuple[str, ...]:
     """Return the folders of kernels. tvm-ffi's own folder stays in use for its bridge to torch."""
     own = _expanded(environment.get("TVM_FFI_CACHE_DIR") or f"{home}/.cache/tvm-ffi", home)
-    if not release.keys_kernels_by_content:
-        return (own,)
-    return (_expanded(environment.get(_JIT_VARIABLE) or f"{home}/.cache/sglang/jit", home), own)
+    by_content = _expanded(environment.get(_JIT_VARIABLE) or f"{home}/.cache/sglang/jit", home)
+    return (by_content, own) if release.keys_kernels_by_content else (own,)
 
 
 def _cute_objects(
@@ -183,7 +183,7 @@ def gathering(
     elif release.cute_objects == "on demand":
         found |= {f"{_FLASH_ATTENTION}_ENABLED": "1", f"{_FLASH_ATTENTION}_DIR": cute}
     if CONFIGS in there:  # a server dies if its variable names a missing folder
-        found[_CONFIG_DIR] = f"{root}/moe_configs"
+        found[TILES] = f"{root}/moe_configs"
     if "flashinfer-jit" in there:
         found["PYTHONPATH"] = f"{root}/{AOT_PACKAGE}"
     if scratch is None:
