@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+# Names a folder in place of SGLang's own folder of Triton's configurations.
+TILES = "SGLANG_MOE_CONFIG_DIR"
 _GATHERED = (
     ("TRITON_CACHE_DIR", "triton"),
     ("TORCHINDUCTOR_CACHE_DIR", "inductor"),

@@ -118,8 +118,7 @@ class ServerProcess:
         self._work.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._kernels = self._private(self._kernels, self._work / "kernels")
         ours, theirs = os.pipe()
-        baking = self._baking
-        if baking:
+        if baking := self._baking:
             link_driver(self._ghost.library, self._linked)
         given = {
             "stream": theirs,

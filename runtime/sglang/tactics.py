@@ -9,8 +9,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-# Names a folder in place of SGLang's own folder of Triton's configurations.
-TILES = "SGLANG_MOE_CONFIG_DIR"
+from runtime.sglang.kept_files import TILES
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from runtime.ghost.gpus import Gpu
 from runtime.record.record import Record
-from runtime.sglang.tactics import TILES, Tactics
+from runtime.sglang.kept_files import TILES
+from runtime.sglang.tactics import Tactics
 from sgl_tune.asking.ask import opened
 from sgl_tune.asking.asking import Answers, Listener
 from sgl_tune.asking.question import Question
@@ -47,8 +48,7 @@ class Asked:
 
     def settled(self) -> Record:
         """Return the record of what the server resolves, from a kept complete start or a short one."""
-        kept = self.answers.kept(self.question)
-        if kept is not None and kept.settled is not None:
+        if (kept := self.answers.kept(self.question)) and kept.settled is not None:
             return kept
         return self.answers.answer(replace(self.question, until=GATES), self.say)
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
-from runtime.sglang.kept_files import KeptFiles
-from runtime.sglang.tactics import TILES
+from runtime.sglang.kept_files import TILES, KeptFiles
 
 Move = Literal["as it is", "mended", "never"]
 AOT_PACKAGE = "flashinfer-aot"  # in a root: the package that offers FlashInfer the modules
