@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 42_038
+MOST_LINES_OF_ALL_TESTS = 42_052
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -28,7 +28,7 @@ MOST_LINES = {
     "moe_configs": 842, "config_files": 360, "config_tuning": 559, "pins": 168, "forward": 896, "ghost":
     6577, "graphs": 385, "layers": 2125, "models": 1316, "decoder": 1216, "moe": 1140, "record": 796,
     "server": 2774, "sglang": 2772, "simulate": 842, "start": 579, "__main__": 6, "asking": 696,
-    "cache": 3196, "cli": 1236, "commands": 3356, "compile": 1052,
+    "cache": 3196, "cli": 1252, "commands": 3356, "compile": 1052,
     "deployment": 2500, "errors": 40, "explain": 549, "export":
     429, "fleet": 1588, "keys": 846, "locks": 20, "log_lines": 200, "markdown": 57,
     "memory": 3336, "processes": 692,

@@ -23,6 +23,8 @@ _LONGEST = 2000
 _LONG = 400
 _LONGEST_SHOWN = 5000  # characters of a paragraph or a cell: a file may contain any text
 _LONG_WORD = re.compile(rf"\S{{{2 * _LONG},}}")
+_COMMAND = re.compile(r"\b(?:sgl-tune [a-z-]+ -|(?:[A-Z_\d]+=\S* )*(?:python3? -m|sglang serve) ).*")
+_SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 
 
 class Output:
@@ -245,10 +247,24 @@ def _fold(text: str, width: int | None, indent: int, hanging: int = 2) -> list[s
     text = printable(text)
     if width is None or len(text) + indent <= width:
         return [margin + text]
+    found = _COMMAND.search(text)
+    command = _SHELL_WORD.findall(found[0]) if found else []
+    if found is None or any(word[-1] in ",;:`" for word in command):
+        return _filled(text.split(" "), width, margin, hanging)
+    prose = found.string[: found.start()].split(" ")[:-1]
+    return _filled([*prose, *command], width, margin, hanging, len(prose))
+
+
+def _filled(
+    words: Sequence[str], width: int, margin: str, hanging: int, command: int | None = None
+) -> list[str]:
+    """Return lines of these words. `command`: from this word on they are a shell command, and a broken line
+    of it ends with a backslash."""
     lines, line = [], margin
-    for word in text.split(" "):
-        if len(line) + len(word) + 1 > width and line.strip():
-            lines.append(line)
+    for index, word in enumerate(words):
+        is_inside = command is not None and index >= command
+        if len(line) + len(word) + 1 + 2 * is_inside > width and line.strip():
+            lines.append(f"{line} \\" if is_inside and index != command else line)
             line = margin + " " * hanging + word
         else:
             line = f"{line} {word}" if line.strip() or not word else line + word

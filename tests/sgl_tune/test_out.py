@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 
 import pytest
 from hypothesis import given
@@ -115,6 +116,19 @@ def test_long_lines_fold_between_words_with_an_indent() -> None:
     assert all(len(line) <= 80 for line in lines) and len(lines) == 3
     assert lines[0].startswith("  word") and lines[1].startswith("    word")
     assert stderr.getvalue().splitlines()[1].startswith(" " * len("warning: ") + "word")
+
+
+def test_a_folded_command_is_one_command_where_it_is_pasted() -> None:
+    asked = ["sgl-tune", "warm", "--", "python", "-m", "sglang.launch_server", "--model-path", "x" * 40]
+    argv = [*asked, "--json-model-override-args", '{"a": 1, "b": 2}', "--enable-dp-attention"]
+    out, stdout, stderr = _output(terminal=True)
+    out.line(shlex.join(argv), indent=5)
+    out.error("it is not warmed", shlex.join(argv))
+    fix = stderr.getvalue().partition("fix: \x1b[0m")[2]
+    assert shlex.split(stdout.getvalue()) == shlex.split(fix) == argv
+    assert len(fix.splitlines()) > 2 and all(len(line) <= 80 for line in fix.splitlines())
+    out.hint("sgl-tune prune --stale, once nothing of " + "word " * 20)
+    assert "\\" not in stderr.getvalue().partition("hint: ")[2]
 
 
 def test_progress_is_silent_at_first_and_leaves_no_trace() -> None:
