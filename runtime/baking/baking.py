@@ -29,7 +29,7 @@ class Baking:
     jobs: int = 1
 
     def environment(self, linked: Path) -> dict[str, str]:
-        """Return the variables of the start itself. It finds the true toolkit, and a `ninja` of ours.
+        """Return the variables of the start itself. It finds the real toolkit, and a `ninja` of ours.
         `linked`: the folder with a library to link with in place of the driver's."""
         tools = compilers.environment(self._path)
         own = {"CUDA_HOME": str(self.toolkit), "TRITON_LIBCUDA_PATH": str(linked)}

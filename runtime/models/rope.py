@@ -28,8 +28,8 @@ def read_rope(
     told: Mapping[str, Any] | None = None,
     is_interleaved: bool = False,
 ) -> RopeConfig:
-    """Return the rope of heads of `width` values. `share` is the family's rotated part, `kind` selects the
-    layers' parameters, and `told` are the parameters of a file that has none."""
+    """Return the rotary embedding of heads that have `width` values. `share`: the part of a head that this
+    family rotates. `kind` selects the layers' parameters. `told`: the parameters if config.json has none."""
     told = c.section("rope_scaling") or c.section("rope_parameters") or told or {}
     if kind in told:
         if not isinstance(told[kind], Mapping):

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Gate:
-    """Whether a start tunes for one model, and its file of tactics, below the server's cache folder."""
+    """Whether a start tunes the target or draft model. `file`: its tactics, below the cache folder."""
 
     tunes: bool
     file: str

@@ -79,7 +79,7 @@ def _is_known(name: str) -> bool:
 
 
 def _is_data(name: str, value: str) -> bool:
-    """Whether a value is harmless: a number, or a word in a variable whose name says what it chooses."""
+    """Whether a value is harmless: a number, or one word of a variable that selects something by name."""
     if name in _SETTINGS:
         return bool(_SETTING.fullmatch(value))
     parts = frozenset(name.split("_"))

@@ -41,10 +41,10 @@ def relocate(
 ) -> None:
     """Make stores that were copied, unpacked or mounted elsewhere work there, without compiling again.
 
-    This rewrites the absolute paths in Triton's groups, adds a small package that offers FlashInfer's modules
-    without ninja or file times, and creates the files that libraries would create at their first use. Run it
-    once while the folder is writable; then the folder may be mounted read-only. quiet prints the variables
-    that the server needs as `export` lines; kubernetes prints them as a container's `env:`.
+    This rewrites the absolute paths in Triton's group files, adds a small package through which FlashInfer
+    loads its modules without ninja or file times, and creates the files that libraries create at first use.
+    Run it once while the folder is writable; then the folder may be mounted read-only. quiet prints the
+    variables that the server needs as `export` lines; kubernetes prints them as a container's `env:`.
 
     Example: sgl-tune relocate /srv/root --at /mnt/root
     """

@@ -54,8 +54,8 @@ class NoServer:
 
 
 def find_server(option: str | None, release: str | None) -> Server | NoServer:
-    """Return the server that `option` (--server: a Python or a venv) names; else this environment's
-    SGLang; else an added one: `release`, or the newest."""
+    """Return the server that `option` (--server: a Python or a venv) names. Without it, return this
+    environment's SGLang, or else an added one: `release`, or the newest."""
     if option is not None:
         return _of_release(server_at(Path(option)), release)
     here = server_at(Path(sys.executable), "here") if sys.executable else None

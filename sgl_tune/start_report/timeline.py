@@ -1,6 +1,6 @@
 """Give each second of a start to one phase: the phase of the rank for which all others wait. A line that
 all ranks print is a meeting, which ends when the last rank has printed it. Until then the rank that is
-behind delays the start, and its phase gets the seconds."""
+behind delays the start, so the seconds count for that rank's phase."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def relocate(
 
 
 def _groups(stored: Stored, folder: Folder, place: str, dry_run: bool, step: Step) -> Mended:
-    """Rewrite Triton's groups, which name their files by absolute paths."""
+    """Rewrite Triton's group files, which name other files by absolute paths."""
     changed = right = 0
     unmended: list[str] = []
     for below, where, group, found in _each_group(folder, place, DEEPEST_FOLDER):

@@ -1,6 +1,6 @@
 """Children of a start that compile for real, while the start itself goes on as if they had.
 
-At each place where a start compiles, it forks. The child compiles with the true tools, into the stores that
+At each place where a start compiles, it forks. The child compiles with the real tools, into the stores that
 `begin` was given, and ends. So a child has exactly the source, types and options of the start, and there are
 as many at a time as were asked for.
 """
@@ -108,7 +108,7 @@ def _begin_child(told: int) -> None:
 
 
 def end(work: Callable[[], Any], why: str = "") -> None:
-    """Do `work` and end the child. What goes wrong is told, and ends nothing else."""
+    """Do `work` and end the child. An error is printed and ends nothing else."""
     try:
         work()
     except BaseException as error:

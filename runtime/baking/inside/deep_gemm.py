@@ -1,5 +1,5 @@
-"""DeepGEMM: its C++ code runs `nvcc` for each kernel. The ghost's `nvcc` writes down the words. At the end of
-the start they name its kernels, and a start that bakes gives them to the true `nvcc`."""
+"""DeepGEMM: its C++ code runs `nvcc` for each kernel. The ghost's `nvcc` writes its arguments to a file. At
+the end of the start these files name the kernels, and a start that bakes runs the real `nvcc` with them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from runtime.baking.inside import aside
 from runtime.ghost.inside.stream import say
 
-WORDS = ".words"  # after the name of the file that `nvcc` was to write
+WORDS = ".words"  # the arguments are stored beside the file that `nvcc` was to write, under its name and this
 
 
 def watch() -> None:
@@ -52,7 +52,7 @@ def _tell_and_compile() -> None:
 
 
 def _compile(words: Path, store: Path) -> None:
-    """Give the true `nvcc` the words that DeepGEMM gave, and keep the folder as DeepGEMM does."""
+    """Run the real `nvcc` with DeepGEMM's arguments, and name and place the result as DeepGEMM does."""
     made = words.with_name(words.name.removesuffix(WORDS))
     (store / "cache").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=store, prefix=".baking-") as temporary:

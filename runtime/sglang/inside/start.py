@@ -48,7 +48,7 @@ def _log_to(path: str) -> None:
 
 
 def _arguments(argv: list[str]) -> Any:
-    """Return SGLang's arguments, resolved and checked. If SGLang refuses them, report its words and exit."""
+    """Return SGLang's arguments, resolved and checked. If SGLang refuses them, report its text and exit."""
     from sglang.srt.entrypoints import engine
     from sglang.srt.server_args import prepare_server_args
 

@@ -44,7 +44,7 @@ def find_caches(
 
 
 def caches_open(root: Path, named: Path | None = None) -> list[Cache]:
-    """Return the caches there. A server cannot open what cannot be opened here."""
+    """Return the caches there. Skip what cannot be opened: a server could not open it either."""
     return find_caches(root, lambda error: None, named) if root.is_dir() else []
 
 

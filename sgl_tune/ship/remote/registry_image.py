@@ -124,7 +124,7 @@ def check_line(line: Mapping[str, Any], manifest: Mapping[str, Any], what: str) 
 
 
 def offer_of(entry: Mapping[str, Any], place: str) -> Offer:
-    """Return the offer in an index's entry, or in an image's own description."""
+    """Return the bundle that an index's entry offers, or that an image's own description does."""
     told = told_by(entry)
     size = told.get(BYTES, "")
     return Offer(

@@ -1,7 +1,7 @@
 """Lets Triton compile each kernel itself, up to the step that allocates its shared memory.
 
-If Triton's compiler refuses a kernel, the start fails with its words; shared memory is what it computes. A
-failure because this machine lacks something makes the record inexact, and the start continues.
+If Triton's compiler refuses a kernel, the start fails with its message. Shared memory is its own figure.
+A failure because this machine lacks something makes the record inexact, and the start continues.
 """
 
 from __future__ import annotations
