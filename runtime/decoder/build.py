@@ -39,9 +39,8 @@ class Build:
         return scheme_of(kind, self.model, self.runtime)
 
     def norm(self, name: str, size: int, eps: float | None = None, rows: slice | None = None) -> RMSNorm:
-        style = self.model.style
-        eps = style.rms_eps if eps is None else eps
-        return RMSNorm(name, size, eps, self.dtype, self.device, rows, style.centred)
+        eps = self.model.style.rms_eps if eps is None else eps
+        return RMSNorm(name, size, eps, self.dtype, self.device, rows)
 
     def norm_of_rows(self, name: str) -> RMSNorm:
         return self.norm(name, self.model.hidden_size)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
 from runtime.decoder.build import Build
-from runtime.layers.loading import Piece, Source, length
+from runtime.layers.loading import length
 from runtime.layers.recurrence import Rows, causal_conv
 
 
@@ -27,17 +27,3 @@ class Convolution(nn.Module):
 
     def forward(self, x: torch.Tensor, state: torch.Tensor, rows: Rows) -> torch.Tensor:
         return causal_conv(x, self.weight, self.bias, state, rows)
-
-    def pieces(self) -> Iterator[Piece]:
-        start = 0
-        for block in self.blocks:
-            local = slice(start, start + length(block))
-            source = Source(f"{self.name}.weight", (block,), _without_middle)
-            yield Piece(self.weight[local], (source,))
-            if self.bias is not None:
-                yield Piece(self.bias[local], (Source(f"{self.name}.bias", (block,)),))
-            start = local.stop
-
-
-def _without_middle(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.squeeze(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ from runtime.forward.kv_pool import KVPool
 from runtime.forward.logits_processor import LogitsOutput, LogitsProcessor
 from runtime.layers.embedding import TokenEmbedding, VocabTable
 from runtime.layers.linear import Linear
-from runtime.layers.loading import Piece, fill_dummy
+from runtime.layers.loading import fill_dummy
 from runtime.layers.rope import RopeTables
 from runtime.moe.backends import MoEBackend, make_backend
 from runtime.moe.dispatcher import Dispatcher, make_dispatcher
@@ -141,12 +141,6 @@ class Decoder(nn.Module):
         for name, parameter in self.named_parameters():
             fill_dummy(name, parameter.data)
         self.finalize()
-
-    def pieces(self) -> Iterator[Piece]:
-        head = None if self.head is self.embedding else self.head
-        for part in (self.embedding, *self._stack, self.norm, head):
-            if part is not None:
-                yield from part.pieces()
 
     def finalize(self) -> None:
         """Finish attention first: placed among the experts' temporaries, its results would keep segments."""

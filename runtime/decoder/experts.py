@@ -1,32 +1,15 @@
-"""The experts of one rank: their tensors, and the tensors of a checkpoint that fill them."""
+"""The experts of one rank."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import nn
 
 from runtime.decoder.build import Build
 from runtime.layers.linear import register
-from runtime.layers.loading import Piece, Source, length, moved, shard
-from runtime.layers.quantization import BlockFp8, Matrix, Plain, Scheme
+from runtime.layers.loading import length, shard
+from runtime.layers.quantization import BlockFp8, Matrix, Scheme
 from runtime.moe.weights import ExpertWeights
-
-
-@dataclass(frozen=True, slots=True)
-class _Matrix:
-    """One of an expert's three matrices: the rows it fills here, and its rows and columns in a checkpoint."""
-
-    tensors: dict[str, nn.Parameter]
-    local: slice
-    rows: slice
-    cols: slice
-    spellings: tuple[str, str]  # one tensor per expert: Qwen, DeepSeek and GLM; Mixtral and MiniMax
-    fused: str  # all experts in one tensor, as transformers 5 holds them in memory
-    fused_rows: slice
 
 
 class Experts(nn.Module):
@@ -101,72 +84,7 @@ class Experts(nn.Module):
             up["bias"], down["bias"] = one.expand(local, rows), one.expand(local, hidden)
         return up, down
 
-    def pieces(self) -> Iterator[Piece]:
-        if self.moe.biases and isinstance(self.scheme, Plain):
-            yield from self._transposed_pieces()
-            return
-        inner, hidden = self.inner, self.hidden
-        down = _Matrix(self.down, hidden, hidden, inner, ("down_proj", "w2"), "down_proj", hidden)
-        for matrix in (*self._ups(), down):
-            for slot, number in enumerate(range(self.numbers.start, self.numbers.stop)):
-                for name, tensor in matrix.tensors.items():
-                    local = self.scheme.part(name, matrix.local, slice(0, length(matrix.cols)))
-                    yield Piece(tensor[slot][local], tuple(self._sources(matrix, name, number)))
-
-    def _ups(self) -> Iterator[_Matrix]:
-        inner, half = self.inner, length(self.inner)
-        first, up = slice(0, half), ("up_proj", "w3")
-        if not self.is_gated:
-            yield _Matrix(self.up, first, inner, self.hidden, up, "up_proj", inner)
-            return
-        gate, both = ("gate_proj", "w1"), "gate_up_proj"
-        behind = moved(inner, self.moe.intermediate_size)
-        yield _Matrix(self.up, first, inner, self.hidden, gate, both, inner)
-        yield _Matrix(self.up, moved(first, self.padded), inner, self.hidden, up, both, behind)
-
-    def _sources(self, matrix: _Matrix, name: str, number: int) -> Iterator[Source]:
-        index = self.scheme.part(name, matrix.rows, matrix.cols)
-        if number >= self.moe.num_experts:
-            yield Source(f"{self.shared_name}.{matrix.spellings[0]}.{name}", index)
-            return
-        for one in matrix.spellings:
-            yield Source(f"{self.name}.experts.{number}.{one}.{name}", index)
-        whole = f"{self.name}.experts.{matrix.fused}{name.removeprefix('weight')}"
-        rows = self.scheme.part(name, matrix.fused_rows, matrix.cols)
-        yield Source(whole, (slice(number, number + 1), *rows), _first)
-
-    def _transposed_pieces(self) -> Iterator[Piece]:
-        """Yield gpt-oss's pieces: tensors [experts, in, out], in which gate and up columns alternate."""
-        name, half = f"{self.name}.experts", length(self.inner)
-        both = slice(2 * self.inner.start, 2 * self.inner.stop)
-        weight, bias = (self.numbers, self.hidden, both), (self.numbers, both)
-        for start, first in ((0, 0), (self.padded, 1)):
-            local = slice(start, start + half)
-            rows = Source(f"{name}.gate_up_proj", weight, partial(_every_other, first=first, turned=True))
-            values = Source(f"{name}.gate_up_proj_bias", bias, partial(_every_other, first=first))
-            yield Piece(self.up["weight"][:, local], (rows,))
-            yield Piece(self.up["bias"][:, local], (values,))
-        down = (self.numbers, self.inner, self.hidden)
-        yield Piece(self.down["weight"][..., :half], (Source(f"{name}.down_proj", down, _transposed),))
-        # The ranks that share an expert sum their outputs, so only one rank adds the bias.
-        once = None if self.adds_bias else torch.zeros_like
-        down_bias = Source(f"{name}.down_proj_bias", (self.numbers, self.hidden), once)
-        yield Piece(self.down["bias"], (down_bias,))
-
 
 def _one_an_expert(scale: torch.Tensor | None) -> torch.Tensor | None:
     """Return one scale per expert: the larger of the gate's and the up's if each has its own."""
     return scale.amax(dim=1) if scale is not None and scale.dim() == 2 else scale
-
-
-def _first(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.squeeze(0)
-
-
-def _transposed(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.transpose(1, 2)
-
-
-def _every_other(tensor: torch.Tensor, first: int, turned: bool = False) -> torch.Tensor:
-    found = tensor[..., first::2]
-    return _transposed(found) if turned else found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import nn
 
@@ -12,7 +10,7 @@ from runtime.decoder.convolution import Convolution
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.linear import Part
-from runtime.layers.loading import Piece, Source, length, moved, rows_of_heads, shard
+from runtime.layers.loading import length, moved, rows_of_heads, shard
 from runtime.layers.recurrence import GatedNorm, Rows, recur
 from runtime.server.layer_config import GatedDeltaConfig
 
@@ -78,9 +76,3 @@ class GatedDeltaNet(nn.Module):
         strength, step = (part.reshape(-1, heads).contiguous() for part in pairs)
         shaped = gate.reshape(-1, heads, config.value_head_dim).contiguous()
         return mixed.contiguous(), shaped, strength, step
-
-    def pieces(self) -> Iterator[Piece]:
-        for part in (self.projection, self.gates, self.conv, self.norm, self.out):
-            yield from part.pieces()
-        yield Piece(self.rate, (Source(f"{self.name}.A_log", (self.heads,)),))
-        yield Piece(self.bias, (Source(f"{self.name}.dt_bias", (self.heads,)),))

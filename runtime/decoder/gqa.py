@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import nn
 
@@ -12,7 +10,7 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend
 from runtime.layers.linear import Part
-from runtime.layers.loading import Piece, Source, length, rows_of_heads, shard
+from runtime.layers.loading import length, rows_of_heads, shard
 from runtime.layers.norm import RMSNorm
 from runtime.layers.rope import rope_
 from runtime.server.errors import ConfigError
@@ -66,13 +64,6 @@ class GroupedQueryAttention(nn.Module):
             answer = answer * gate.sigmoid()
         return self.out(answer.flatten(1))
 
-    def pieces(self) -> Iterator[Piece]:
-        for part in (self.qkv, self.out, self.norms):
-            if part is not None:
-                yield from part.pieces()
-        if self.sinks is not None:
-            yield Piece(self.sinks, (Source(f"{self.name}.sinks", (self.heads,)),))
-
 
 def kv_shard(kv_heads: int, ranks: int, rank: int) -> slice:
     """Return the KV heads of a rank. With more ranks than heads, neighbours hold the same head."""
@@ -94,10 +85,6 @@ class HeadNorms(nn.Module):
     def forward(self, q: torch.Tensor, k: torch.Tensor) -> None:
         self.q_norm.in_place(q)
         self.k_norm.in_place(k)
-
-    def pieces(self) -> Iterator[Piece]:
-        yield from self.q_norm.pieces()
-        yield from self.k_norm.pieces()
 
 
 class WholeNorms(HeadNorms):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +15,6 @@ from runtime.decoder.mla import LatentAttention
 from runtime.decoder.mlp import DenseLayer, MoELayer
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
-from runtime.layers.loading import Piece
 from runtime.layers.norm import RMSNorm
 from runtime.layers.rope import RopeTables
 from runtime.moe.backends import MoEBackend
@@ -67,11 +65,6 @@ class Norms(nn.Module):
     def leave(self, answer: torch.Tensor) -> torch.Tensor:
         return answer if self.after is None else self.after.in_place(answer)
 
-    def pieces(self) -> Iterator[Piece]:
-        for norm in (self.before, self.after):
-            if norm is not None:
-                yield from norm.pieces()
-
 
 class DecoderLayer(nn.Module):
     def __init__(
@@ -105,11 +98,6 @@ class DecoderLayer(nn.Module):
             rows, residual = self.mlp_norms.enter(state)
             state = StageState(self.mlp_norms.leave(self.mlp(rows)), residual)
         return state
-
-    def pieces(self) -> Iterator[Piece]:
-        for part in (self.mixer_norms, self.mixer, self.mlp_norms, self.mlp):
-            if part is not None:
-                yield from part.pieces()
 
 
 def _mixer(build: Build, layer_id: int, layer: str) -> Mixer | None:

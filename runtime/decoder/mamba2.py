@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -13,7 +11,7 @@ from runtime.decoder.convolution import Convolution
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.linear import Part
-from runtime.layers.loading import Piece, Source, length, moved, rows_of_heads, shard
+from runtime.layers.loading import length, moved, rows_of_heads, shard
 from runtime.layers.recurrence import GatedNorm, Rows, recur
 from runtime.server.layer_config import Mamba2Config
 
@@ -71,9 +69,3 @@ class Mamba2Mixer(nn.Module):
         self.comm.all_reduce(squares, "attn_tp")
         scaled = opened * torch.rsqrt(squares / self.config.inner_size + self.norm.eps)
         return self.norm.weight * scaled.to(x.dtype)
-
-    def pieces(self) -> Iterator[Piece]:
-        for part in (self.projection, self.conv, self.norm, self.out):
-            yield from part.pieces()
-        for vector, stem in ((self.rate, "A_log"), (self.bias, "dt_bias"), (self.skip, "D")):
-            yield Piece(vector, (Source(f"{self.name}.{stem}", (self.heads,)),))

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -16,7 +14,7 @@ from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import KVPool
 from runtime.layers.attention import AttentionLayer, attend_latent, select_tokens
 from runtime.layers.linear import Linear, Part
-from runtime.layers.loading import Piece, Source, length, rows_of_heads, shard
+from runtime.layers.loading import length, rows_of_heads, shard
 from runtime.layers.quantization import PLAIN
 from runtime.layers.rope import rope_
 from runtime.layers.scaled_linear import fp8_head_products
@@ -93,12 +91,6 @@ class LatentAttention(nn.Module):
         answer = attend_latent(query, latent, rank, self.layer, batch, pool, selected)
         return self.out(self._product(answer, self.values_out.transpose(1, 2)).flatten(1))
 
-    def pieces(self) -> Iterator[Piece]:
-        parts = (self.down, self.q_norm, self.q_up, self.kv_norm, self.kv_up, self.out)
-        for part in (*parts, self.indexer):
-            if part is not None:
-                yield from part.pieces()
-
 
 _INDEX_EPS = 1e-6  # of a key's norm
 
@@ -140,10 +132,3 @@ class Indexer(nn.Module):
         rope_(q, k.unsqueeze(1), table, batch.positions, self.config.interleaved)
         weights = weights.float() * (heads * size) ** -0.5
         return select_tokens(q, k, weights, self.config.top_k, self.layer_id, batch, pool)
-
-    def pieces(self) -> Iterator[Piece]:
-        for part in (self.query, self.key, self.rest):
-            if part is not None:
-                yield from part.pieces()
-        yield Piece(self.key_norm_weight, (Source(f"{self.name}.k_norm.weight"),))
-        yield Piece(self.key_norm_bias, (Source(f"{self.name}.k_norm.bias"),))

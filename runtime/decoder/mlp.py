@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import nn
 
@@ -11,7 +9,7 @@ from runtime.decoder.build import Build
 from runtime.decoder.experts import Experts
 from runtime.forward.dp_attention import gather, scatter
 from runtime.layers.linear import Linear, Part
-from runtime.layers.loading import Piece, shard
+from runtime.layers.loading import shard
 from runtime.layers.mlp import MLP
 from runtime.layers.quantization import PLAIN
 from runtime.moe.backends import MoEBackend
@@ -30,9 +28,6 @@ class DenseLayer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return scatter(self.mlp(gather(x, self.comm)), x.shape[0], self.comm)
-
-    def pieces(self) -> Iterator[Piece]:
-        return self.mlp.pieces()
 
 
 class MoELayer(nn.Module):
@@ -95,11 +90,6 @@ class MoELayer(nn.Module):
     def _answer(self, shared: MLP, x: torch.Tensor) -> torch.Tensor:
         answer = shared(x)
         return answer if self.shared_gate is None else answer.mul_(self.shared_gate(x).sigmoid_())
-
-    def pieces(self) -> Iterator[Piece]:
-        for part in (self.router, self.experts, self.shared, self.shared_gate, *(self.latents or ())):
-            if part is not None:
-                yield from part.pieces()
 
 
 def _latents(build: Build, name: str) -> nn.ModuleList:

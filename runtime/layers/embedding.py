@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from runtime.forward.comm import Communicator
-from runtime.layers.loading import Piece, Source, length, shard
+from runtime.layers.loading import length, shard
 from runtime.server.config import ModelConfig
 
 VOCAB_PADDING = 64
@@ -43,9 +43,6 @@ class VocabTable(nn.Module):
             min(self.rows.start, model.vocabulary.size), min(self.rows.stop, model.vocabulary.size)
         )
         self.weight[length(self.real) :].zero_()
-
-    def pieces(self) -> list[Piece]:
-        return [Piece(self.weight[: length(self.real)], (Source(f"{self.name}.weight", (self.real,)),))]
 
 
 class TokenEmbedding(VocabTable):

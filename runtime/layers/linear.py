@@ -6,13 +6,13 @@ is a partial sum: the caller reduces it, because only the caller knows over whic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from runtime.layers.loading import Piece, Source, length
+from runtime.layers.loading import length
 from runtime.layers.quantization import PLAIN, Matrix, Scheme, Tensors
 
 
@@ -73,18 +73,3 @@ class Linear(nn.Module):
     def dequantized(self) -> torch.Tensor:
         """Return the dequantized matrix."""
         return self.scheme.dequantize(self._taken)
-
-    def pieces(self) -> Iterator[Piece]:
-        start = 0
-        for part in self.parts:
-            local = slice(start, start + length(part.rows))
-            for name, tensor in self.tensors.items():
-                yield self._piece(part, local, name, tensor)
-            start = local.stop
-
-    def _piece(self, part: Part, local: slice, name: str, tensor: torch.Tensor) -> Piece:
-        if name == "bias":
-            return Piece(tensor[local], (Source(f"{part.name}.bias", (part.rows,)),))
-        index = self.scheme.part(name, part.rows, self.cols)
-        target = tensor[self.scheme.part(name, local, slice(0, length(self.cols)))] if index else tensor
-        return Piece(target, (Source(f"{part.name}.{name}", index),))

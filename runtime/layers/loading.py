@@ -1,33 +1,12 @@
-"""Where a parameter lies in a checkpoint, and the dummies that fill it. A start reads no checkpoint."""
+"""The dummies that fill a rank's weights, and its part of a row. A start reads no checkpoint."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from runtime.server.errors import ConfigError
-
-Index = tuple[slice, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A tensor's name in a checkpoint, the part of it that this rank reads, and a function to apply."""
-
-    name: str
-    index: Index = ()
-    view: Callable[[torch.Tensor], torch.Tensor] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A view of a parameter, and the names its tensor may have; the first that a checkpoint has is used."""
-
-    target: torch.Tensor
-    sources: tuple[Source, ...]
 
 
 def fill_dummy(name: str, parameter: torch.Tensor) -> None:

@@ -5,14 +5,11 @@ An activation is one kernel on a server, so it is one op here, which allocates o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from runtime.layers.linear import Linear
-from runtime.layers.loading import Piece
 from runtime.simulate.kernel import kernel
 
 
@@ -29,10 +26,6 @@ class MLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(self.activate(self.up(x)))
-
-    def pieces(self) -> Iterator[Piece]:
-        yield from self.up.pieces()
-        yield from self.down.pieces()
 
 
 def _half(x: torch.Tensor) -> torch.Tensor:

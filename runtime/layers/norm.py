@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from runtime.layers.loading import Piece, Source
 from runtime.simulate.kernel import in_place, kernel
 
 
 class RMSNorm(nn.Module):
-    """An RMS norm. `rows`: this rank's part of a split vector; `centred`: checkpoints store weight - 1."""
+    """An RMS norm. `rows`: this rank's part of a split vector."""
 
     def __init__(
         self,
@@ -20,12 +19,9 @@ class RMSNorm(nn.Module):
         dtype: torch.dtype,
         device: torch.device,
         rows: slice | None = None,
-        centred: bool = False,
     ) -> None:
         super().__init__()
-        self.name, self.view = name, _one_more if centred else None
-        self.index = () if rows is None else (rows,)
-        self.eps = eps
+        self.name, self.rows, self.eps = name, rows, eps
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -40,13 +36,6 @@ class RMSNorm(nn.Module):
         """Add `x` to `residual`, and replace `x` by the norm of the sum. Both in place."""
         add_rms_norm_(x, residual, self.weight, self.eps)
         return x
-
-    def pieces(self) -> list[Piece]:
-        return [Piece(self.weight, (Source(f"{self.name}.weight", self.index, self.view),))]
-
-
-def _one_more(weight: torch.Tensor) -> torch.Tensor:
-    return weight + 1
 
 
 @kernel(lambda x, *_: torch.empty_like(x))

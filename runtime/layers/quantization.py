@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 
-from runtime.layers.loading import Index, length
 from runtime.layers.scaled_linear import (
     dequantize_blocks,
     dequantize_fp4,
@@ -122,10 +121,6 @@ class Scheme(ABC):
         """Return the tensors made after loading that the product uses in place of stored ones."""
         return {}
 
-    def part(self, name: str, rows: slice, cols: slice) -> Index:
-        """Return the index of the block [rows, cols] of the matrix in the tensor called `name`."""
-        raise ConfigError(f"checkpoints in {self.name} are not loaded by this runtime: use dummy weights")
-
 
 @dataclass(frozen=True, slots=True)
 class Plain(Scheme):
@@ -142,9 +137,6 @@ class Plain(Scheme):
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
         return tensors["weight"]
 
-    def part(self, name: str, rows: slice, cols: slice) -> Index:
-        return (rows, cols)
-
 
 @dataclass(frozen=True, slots=True)
 class BlockFp8(Scheme):
@@ -160,11 +152,6 @@ class BlockFp8(Scheme):
 
     def dequantize(self, tensors: Tensors) -> torch.Tensor:
         return dequantize_blocks(tensors["weight"], tensors["weight_scale_inv"], self.block)
-
-    def part(self, name: str, rows: slice, cols: slice) -> Index:
-        if name == "weight":
-            return (rows, cols)
-        return (_blocks(rows, self.block[0], "rows"), _blocks(cols, self.block[1], "columns"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,15 +235,6 @@ def scheme_of(kind: Kind | None, model: ModelConfig, runtime: RuntimeConfig) -> 
     if kernels.moe == "flashinfer_mxfp4":
         padding = Padding(128 if kernels.sm_major == 10 else 1, 256)
     return Fp4("mxfp4", (1, 1), padding, kind.group, kernels.fp4_gemm)
-
-
-def _blocks(part: slice, size: int, what: str) -> slice:
-    if part.start % size:
-        raise ConfigError(
-            f"a shard of {length(part)} {what} starts inside a quantisation block of {size}: "
-            "choose a smaller --tp, or --ep"
-        )
-    return slice(part.start // size, -(-part.stop // size))
 
 
 def _up(size: int, multiple: int) -> int:

@@ -45,7 +45,7 @@ def gemma3(c: Gemma3Config) -> ModelConfig:
         kinds,
         ["dense"] * layers,
         vocabulary={"whole": True, "multiplier": c.hidden_size**0.5, "logit_cap": c.final_logit_softcapping},
-        style={"norms": "sandwich", "centred": True, "activation": "gelu_tanh"},
+        style={"norms": "sandwich", "activation": "gelu_tanh"},
         traits=Traits(splits_over_tp=True),
     )
 

@@ -73,7 +73,6 @@ def qwen3_next(c: Qwen3NextConfig) -> ModelConfig:
         {"full": attention},
         kinds,
         c.sparse(),
-        style={"centred": True},
         moe=moe,
         recurrent=c.delta() if "recurrent" in kinds else None,
         traits=Traits(routing="softmax", draft="experts", fuses_shared_of=-1),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 from torch import nn
 
-from runtime.layers.loading import Piece, Source
 from runtime.moe.weights import TopK
 from runtime.server.layer_config import MoEConfig
 
@@ -52,15 +50,6 @@ class Router(nn.Module):
             ids=torch.cat((chosen.ids, numbers.expand(rows, -1)), dim=-1),
             weights=torch.cat((chosen.weights, ones), dim=-1),
         )
-
-    def pieces(self) -> Iterator[Piece]:
-        yield Piece(self.weight, tuple(Source(f"{name}.weight") for name in self.names))
-        if self.bias is not None:
-            yield Piece(self.bias, tuple(Source(f"{name}.bias") for name in self.names))
-        if self.correction is not None:
-            beside = self.names[0].rpartition(".")[0]
-            places = (*self.names, beside)
-            yield Piece(self.correction, tuple(Source(f"{one}.e_score_correction_bias") for one in places))
 
 
 def select_experts(logits: torch.Tensor, moe: MoEConfig, correction: torch.Tensor | None) -> TopK:

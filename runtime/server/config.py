@@ -38,7 +38,6 @@ class Style:
 
     rms_eps: float = 1e-6
     norms: Literal["before", "sandwich", "alone"] = "before"
-    centred: bool = False  # the checkpoint stores the norms' weights minus one
     gated: bool = True  # silu(gate) * up; without a gate, relu(up) squared
     activation: Literal["silu", "gelu_tanh"] = "silu"
 

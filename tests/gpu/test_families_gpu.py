@@ -17,8 +17,8 @@ from runtime.server.layer_config import StateRules
 from runtime.start.model_runner import ModelRunner
 from sgl_tune.deployment.models import find_model
 from tests.runtime.batches import make_decode_batch, make_extend_batch
+from tests.runtime.checkpoints import load
 from tests.runtime.families import FAMILIES, make_reference, prompts, reference_logits, save
-from tests.runtime.generation import load
 from tests.runtime.starts import eager_logits, make_runner, make_runtime, replayed_logits
 
 STEPS = 6

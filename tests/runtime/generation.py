@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from runtime.decoder.decoder import Decoder
 from runtime.forward.batch import ForwardBatch, ForwardMode
@@ -15,7 +14,6 @@ from runtime.forward.comm import Communicator, VirtualCommunicator
 from runtime.forward.dp_attention import PeerRows, plan_dp_tokens
 from runtime.forward.kv_pool import KVPool, make_kv_pool
 from runtime.forward.logits_processor import LogitsOutput
-from runtime.layers.scaled_linear import dequantize_blocks
 from runtime.models.known import model_config
 from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel import ParallelConfig, stage_layers
@@ -23,6 +21,7 @@ from runtime.server.sizes.pool_plan import PoolPlan
 from runtime.server.sizes.state_sizes import StatePlan
 from sgl_tune.deployment.models import find_model
 from tests.runtime.batches import make_decode_batch, make_extend_batch
+from tests.runtime.checkpoints import load
 from tests.runtime.configs import runtime_config
 from tests.runtime.families import prompts, reference_logits
 
@@ -55,22 +54,6 @@ def make_pool(
     states = StatePlan(REQUESTS, name, "float32") if model.recurrent else None
     plan = PoolPlan(REQUESTS * LENGTH, 1, name, REQUESTS, LENGTH, states=states)
     return make_kv_pool(plan, model, comm.layout.parallel, layers, device)
-
-
-def load(decoder: Decoder, folder: Path) -> None:
-    """Fill a rank's parameters from a `save_pretrained` folder."""
-    files = [load_file(file) for file in folder.glob("*.safetensors")]
-    held = {n.replace(".block_sparse_moe.", ".mlp."): tensor for file in files for n, tensor in file.items()}
-    for piece in decoder.pieces():
-        source = next(one for one in piece.sources if one.name in held)
-        tensor, scale = held[source.name], held.get(f"{source.name}_scale_inv")
-        if scale is not None and piece.target.dtype != torch.float8_e4m3fn:
-            tensor = dequantize_blocks(tensor, scale, [tensor.shape[0] // scale.shape[0]] * 2)
-        part = tensor[source.index]
-        part = source.view(part) if source.view else part
-        assert part.shape == piece.target.shape, source.name
-        piece.target.copy_(part)
-    decoder.finalize()
 
 
 class Generation:

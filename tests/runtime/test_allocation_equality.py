@@ -16,8 +16,9 @@ from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
 from sgl_tune.deployment.models import find_model
 from tests.runtime.batches import make_decode_batch, make_extend_batch
+from tests.runtime.checkpoints import load
 from tests.runtime.families import make_reference, prompts, save
-from tests.runtime.generation import load, make_pool, make_runtime
+from tests.runtime.generation import make_pool, make_runtime
 from tests.runtime.ranks import Ranks
 
 CPU = torch.device("cpu")

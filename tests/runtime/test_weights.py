@@ -13,7 +13,7 @@ from runtime.decoder.decoder import Decoder
 from runtime.decoder.draft import DraftModel
 from runtime.forward.comm import VirtualCommunicator
 from runtime.layers.loading import fill_dummy
-from runtime.layers.quantization import BlockFp8, Fp4, Matrix, scheme_of
+from runtime.layers.quantization import BlockFp8, Matrix, scheme_of
 from runtime.layers.scaled_linear import dequantize_blocks, dequantize_fp4
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig
@@ -345,8 +345,3 @@ def test_fp4_codes_are_dequantized_with_their_scales() -> None:
     mxfp4 = dequantize_fp4(codes, torch.tensor([[126]], dtype=torch.uint8), None)
     assert nvfp4.tolist() == [[0.5, 1.0, -0.5, -6.0]]
     assert mxfp4.tolist() == [[0.25, 0.5, -0.25, -3.0]]
-
-
-def test_packed_fp4_checkpoints_are_refused() -> None:
-    with pytest.raises(ConfigError, match="use dummy weights"):
-        Fp4("nvfp4").part("weight", slice(0, 8), slice(0, 16))

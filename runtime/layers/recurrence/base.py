@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from runtime.layers.loading import Piece, Source
 from runtime.layers.recurrence import reference
 from runtime.layers.recurrence.reference import Rows
 from runtime.simulate.kernel import kernel
@@ -118,14 +117,11 @@ class GatedNorm(nn.Module):
     ) -> None:
         super().__init__()
         self.name, self.group, self.eps, self.gate_first = name, group, eps, gate_first
-        self.index = () if rows is None else (rows,)
+        self.rows = rows
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
 
     def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
         return gated_norm(x, gate, self.weight, self.group, self.eps, self.gate_first)
-
-    def pieces(self) -> list[Piece]:
-        return [Piece(self.weight, (Source(f"{self.name}.weight", self.index),))]
 
 
 def _power_of_2(value: int) -> int:
