@@ -74,7 +74,7 @@ SGL_TUNE = {
     "asking": "record ghost baking sglang errors processes units reading writing cli servers deployment",
     "recorded": "record ghost sglang errors units reading servers deployment cache asking",
     "verify": "server record flashinfer sglang errors units reading cli servers deployment cache stores keys"
-    " recorded",
+    " asking recorded",
     "fleet": "flashinfer sglang errors units record reading cli deployment cache stores keys verify",
     "explain": "record sglang units cli cache asking recorded verify",
     "server_log": "toml server devices errors units log_lines cli",
@@ -89,7 +89,7 @@ SGL_TUNE = {
     " config_files warm",
     "export": "server flashinfer errors processes units reading deployment cache",
     "ship": "server flashinfer sgl_tune errors locks processes units record reading writing cli deployment"
-    " cache stores verify",
+    " cache stores asking verify",
     "pins": "record errors units reading writing cli deployment config_files ship",
     "commands": "ghost sgl_tune errors processes units writing cli servers deployment cache stores keys"
     " asking recorded verify fleet explain server_log memory start_report compile warm config_tuning export"

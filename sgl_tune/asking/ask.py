@@ -15,6 +15,7 @@ from runtime.record.record import Record
 from runtime.sglang.flag_classes import MODELS
 from sgl_tune.asking.asking import Answers, Asking, Listener
 from sgl_tune.asking.question import Question, question_of, replaced, value_of
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.model_files import MODELOPT, Sought, find_files, hub_config
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
@@ -31,17 +32,16 @@ _MAIN = frozenset({"--model-path", "--model"})
 @contextmanager
 def opened(
     server: Server,
-    flags: ServerFlags,
-    command: Sequence[str] = (),
-    trust_remote_code: bool = False,
+    by: ByServer,
     total_bytes: int | None = None,
     taken_bytes: int = 0,
     fold: bool = False,
 ) -> Iterator[tuple[Question, Question, Answers]]:
     """Yield the question as typed, the question with local folders as its models, and what answers it."""
-    with scratch() as private, Answers(Asking(private.folder, trust_remote_code, fold=fold)) as answers:
-        typed = question_of(server, flags, command, total_bytes, taken_bytes)
-        yield typed, with_local_models(typed, flags.target.model_config, private.folder, os.environ), answers
+    named = by.flags.target.model_config
+    with scratch() as private, Answers(Asking(private.folder, by.trust_remote_code, fold=fold)) as answers:
+        typed = question_of(server, by.flags, by.command, total_bytes, taken_bytes)
+        yield typed, with_local_models(typed, named, private.folder, os.environ), answers
 
 
 def ask(
@@ -59,8 +59,8 @@ def ask(
     found = find_server(server, None)
     if isinstance(found, NoServer):
         raise UsageError(found.why, found.remedy)
-    command = ["python", "-m", "sglang.launch_server", *argv]
-    with opened(found, ServerFlags.of(gpu=gpu), command, fold=True) as (_, question, answers):
+    by = ByServer(ServerFlags.of(gpu=gpu), ("python", "-m", "sglang.launch_server", *argv))
+    with opened(found, by, fold=True) as (_, question, answers):
         return answers.answer(replace(question, environment=dict(environment or {}), rank=rank), say)
 
 

@@ -17,16 +17,25 @@ _NAME_IT = "--model-path, or a server command after --"
 
 @dataclass(frozen=True, slots=True)
 class ByServer:
-    """The part of a command that decides which server is asked. `only_core`: an option that only the
-    runtime core supports. `deployment`: -f, if it names a project file."""
+    """The start that a command is about, and which server is asked about it. `only_core`: an option that
+    only the runtime core supports. `deployment`: -f, if it names a project file."""
 
     flags: ServerFlags
-    command: tuple[str, ...]
-    server: str | None
+    command: tuple[str, ...] = ()
+    server: str | None = None
     core: bool = False
     trust_remote_code: bool = False
     only_core: str | None = None
     deployment: str | None = None
+
+    @property
+    def named(self) -> str | None:
+        """Return the value of --server."""
+        return "core" if self.core else self.server
+
+    @property
+    def names_a_start(self) -> bool:
+        return bool(self.flags.model_path or self.command or self.deployment)
 
     def of(self, meant: Meant) -> ByServer:
         return replace(self, flags=meant.flags, command=meant.command, deployment=None)

@@ -13,13 +13,14 @@ from sgl_tune.cache.scan import Scanner
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.asked import ServerOption, asked_by
-from sgl_tune.commands.verify import Told, judged, warming
+from sgl_tune.commands.verify import Told, judged
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.file_option import FileOption
 from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import ServerCommand, ServerFlags
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import Ended, SglTuneError
+from sgl_tune.recorded.to_paste import to_paste
 from sgl_tune.verify.environment import target_here
 from sgl_tune.verify.findings import Severity, Verdict
 from sgl_tune.verify.scope import VerifyOptions
@@ -51,9 +52,9 @@ def doctor(
     here, silent = target_here(), Output(Format.quiet)
     gpu = _gpu_of_caches(by) if by.command and here.metadata is None else None
     by = replace(by, flags=by.flags.changed(gpu=gpu))
-    asked = VerifyOptions(by.flags, None, by.command, by.deployment)
+    asked = VerifyOptions(by)
     out.note("Looking at what the next start here would load; to ask SGLang itself may take minutes.")
-    told = Told(asked, here, None, None, None, by, "doctor")
+    told = Told(asked, here, None, None, None, "doctor")
     try:
         found = judged(silent, told)
     except SglTuneError as error:
@@ -94,5 +95,6 @@ def _by_verify(told: Told, remedy: str | None) -> str | None:
     lacks = {name[2:].replace("-", "_"): of for name, of in _OF_VERIFY.items() if name in (remedy or "")}
     if named := re.search(r"--model-config ([^;]+)", remedy or ""):
         lacks["model_config"] = named[1]
-    asked = told.asked._replace(flags=told.asked.flags.changed(**lacks))
-    return f"{remedy}; in full: {warming(told._replace(asked=asked), 'verify')}" if lacks else remedy
+    by = told.asked.by
+    full = to_paste("verify", replace(by, flags=by.flags.changed(**lacks)))
+    return f"{remedy}; in full: {full}" if lacks else remedy

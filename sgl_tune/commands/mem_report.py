@@ -131,9 +131,7 @@ def mem_report(
         by = replace(by, flags=read_target(target).flags(by.flags, by.command))
     is_measured = log is not None and is_of_a_run(log)
     asked = MemoryOptions(
-        flags=by.flags,
-        command=by.command,
-        deployment=by.deployment,
+        by,
         gpu_memory=gpu_memory,
         taken=taken,
         ranks=ranks,
@@ -147,11 +145,11 @@ def mem_report(
         fold=not no_fold,
     )
     goals = FitOptions(fit, free, requests)
-    shown = ShowOptions(html, by.server, by.core, trust_remote_code, record, verbose)
+    shown = ShowOptions(html, record, verbose)
     is_plain = goals == FitOptions() and shown == ShowOptions(verbose=verbose)
     if asked.from_log is not None and asked.is_log_alone and is_plain:
         _show_log(out, asked.from_log)
-    if log is None and not asked.names_a_start and not os.path.lexists(PROJECT_FILE):
+    if log is None and not by.names_a_start and not os.path.lexists(PROJECT_FILE):
         raise UsageError("no model is named, so there is no start to predict", _NAME_ONE)
     if find_spec("torch") is None:
         raise UsageError("mem-report needs torch", "pip install 'sgl-tune[runtime]'")

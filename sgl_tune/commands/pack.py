@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
@@ -77,7 +78,8 @@ def pack(
     check_place(output)
     key = read_private_key(sign) if sign else None
     paths, command = split_positionals(arguments or ())
-    asked = Asked(flags, tuple(paths), *started_by(file, command), tuple(store or ()))
+    words, deployment = started_by(file, command)
+    asked = Asked(ByServer(flags, words, deployment=deployment), tuple(paths), tuple(store or ()))
     machine = read_target(target) if target else UNTOLD
     packed, contents, choice = pack_bundle(out, asked, machine, output, place_named("--at", at), force)
     signature = write_signature(output, signature_of(key, packed.digest)) if key else None

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
@@ -90,7 +91,7 @@ def _bundle(out: Output, source: str, cache_dir: Path | None) -> Iterator[Path]:
     flags = ServerFlags.of(cache_dir=str(cache_dir) if cache_dir else None)
     with scratch() as private:
         path = private.folder / f"{Path(source).resolve().name}.tar.gz"
-        packed, *_ = pack_bundle(out, Asked(flags, (source,)), UNTOLD, path)
+        packed, *_ = pack_bundle(out, Asked(ByServer(flags), (source,)), UNTOLD, path)
         out.note(f"Packed {count(len(packed.manifest.files), 'file')}: {packed.digest}")
         yield path
 

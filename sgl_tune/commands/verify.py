@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from sgl_tune.asking.whom import ByServer
 from sgl_tune.cache.completion import keys
 from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
@@ -107,14 +106,13 @@ def verify(
     if len(paths) > 1:
         raise UsageError(f"{' '.join(paths)}: not one path or key", "one, or python -m sglang.launch_server")
     by = asked_by(flags, file, command, server, trust_remote_code, "--replay" if replay else None)
-    asked = VerifyOptions(by.flags, paths[0] if paths else None, by.command, by.deployment)
+    asked = VerifyOptions(by, paths[0] if paths else None)
     one = {"--store": store, "--at": at, "--as-user": as_user, "--replay": replay, "a path": asked.path}
     if fleet is not None:
         from sgl_tune.fleet.command import FleetOptions, verify_fleet
 
         beside = tuple(name for name, given in one.items() if given)
-        warm = to_paste("warm", by.flags, by.command, by.deployment, "core" if by.core else by.server)
-        options = FleetOptions(fleet, target, cold_start, strict, format, beside, warm)
+        options = FleetOptions(fleet, target, cold_start, strict, format, beside, to_paste("warm", by))
         raise Ended(0 if verify_fleet(out, options, asked) else 1)
     if cold_start is not None or format in _OF_FLEETS:
         what = "--cold-start" if cold_start is not None else f"--format {format.value}"
@@ -129,7 +127,7 @@ def verify(
     machine = read_target(target) if target else target_here()
     with _folder(out, asked.path, at) as (path, place):
         user = find_user(as_user) if as_user else None
-        told = Told(asked._replace(path=path), machine, user, store, place, by)
+        told = Told(asked._replace(path=path), machine, user, store, place)
         found = judged(out, told, replay, strict)
         _show(out, machine, found, format)
     raise Ended(0 if found.ok else 1)
@@ -152,7 +150,6 @@ class Told(NamedTuple):
     user: User | None
     store: str | None
     at: str | None
-    by: ByServer
     verb: str = "verify"
 
 
@@ -167,21 +164,16 @@ class Judged(NamedTuple):
     ok: bool
 
 
-def warming(told: Told, verb: str = "warm") -> str:
-    """Return the command that fills the judged caches, or another about them, ready to paste."""
-    flags, _, command, deployment, _ = told.asked
-    return to_paste(verb, flags, command, deployment, "core" if told.by.core else told.by.server)
-
-
 def judged(out: Output, told: Told, replay: bool = False, strict: bool = False) -> Judged:
-    (asked, machine, user, store, at, by, verb), away = told, None
-    if asked.path is None and by.command and not asked.flags.target.cache_dir:
+    (asked, machine, user, store, at, verb), away = told, None
+    by = asked.by
+    if asked.path is None and by.command and not by.flags.target.cache_dir:
         from sgl_tune.verify.away import NOWHERE, away_of
 
         away = away_of(by.command, verb, by.core)
-        flags = asked.flags.changed(cache_dir=NOWHERE) if away else asked.flags
-        told = told._replace(asked=asked._replace(flags=flags), by=replace(by, flags=flags))
-    stores = verify_stores(_stores(out, asked, store), machine_of(asked.flags, machine, user, at))
+        nowhere = replace(by, flags=by.flags.changed(cache_dir=NOWHERE))
+        told = told._replace(asked=asked._replace(by=nowhere)) if away else told
+    stores = verify_stores(_stores(out, asked, store), machine_of(by.flags, machine, user, at))
     if store_asked_for(store):
         scope, answer = Scope((), machine), None
     else:
@@ -193,7 +185,7 @@ def judged(out: Output, told: Told, replay: bool = False, strict: bool = False) 
     report = predict(scope.checked, scope.target, user)
     report = report._replace(findings=(*scope.findings, *report.findings))
     report = away.judged(report) if away else report
-    report = report.remedied(WARM, warming(told)) if asked.names_a_deployment else report
+    report = report.remedied(WARM, to_paste("warm", by)) if asked.names_a_deployment else report
     replayed = _replay_all(scope, report, out) if replay else []
     timings = [found for one in replayed for found in one.findings]
     report = with_stores(report._replace(findings=(*report.findings, *timings)), stores, scope.target)
@@ -225,10 +217,10 @@ def _show(out: Output, machine: Target, found: Judged, format: FindingsFormat) -
 def _scope(out: Output, told: Told, stores: Sequence[StoreReport]) -> tuple[Scope, Served | None]:
     """Return the files to judge: as a server answers if one can be asked, else as the runtime core plans."""
     asked = told.asked._replace(stores=frozenset(one.stored.path for one in stores))
-    if asked.names_a_deployment or told.by.server is not None:
+    if asked.names_a_deployment or asked.by.server is not None:
         from sgl_tune.commands.verify_served import ask_server
 
-        found = ask_server(out, asked, told.by, told.machine)
+        found = ask_server(out, asked, told.machine)
         if found is not None:
             return found[1], found[0]
     return scope_of(asked, told.machine), None
@@ -239,7 +231,7 @@ def _stores(out: Output, asked: VerifyOptions, only: str | None) -> list[Stored]
     if store_asked_for(only):
         from sgl_tune.stores.describe import stores_meant
 
-        cache_dir = asked.flags.target.cache_dir
+        cache_dir = asked.by.flags.target.cache_dir
         return stores_meant(out, asked.path, only, Path(cache_dir) if cache_dir else None)[0]
     if only == TACTICS or asked.path is None or not Path(asked.path).is_dir() or asked.names_a_deployment:
         return []

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from sgl_tune.asking.live import Live
-from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.out import Output
 from sgl_tune.config_tuning.plan import config_plan
 from sgl_tune.config_tuning.plan import notes as of_configs
@@ -16,11 +15,9 @@ from sgl_tune.verify.environment import Target
 from sgl_tune.verify.scope import Scope, VerifyOptions
 
 
-def ask_server(
-    out: Output, asked: VerifyOptions, by: ByServer, target: Target
-) -> tuple[Served, Scope] | None:
+def ask_server(out: Output, asked: VerifyOptions, target: Target) -> tuple[Served, Scope] | None:
     """Return the server's answer, or None if no server can be asked or the question is not for a server."""
-    path = asked.path
+    by, path = asked.by, asked.path
     if asked.names_a_deployment and (by.server or len(by.meant()) == 1):
         by = by.one()
     if by.command or by.flags.model_path:  # else the core plans all of the project file

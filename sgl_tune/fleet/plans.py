@@ -79,7 +79,7 @@ class Planner:
                 yield from (one.plan for one in found)
 
     def _plan(self, target: Target) -> Sequence[Planned] | UsageError:
-        reads = target.typed(self._asked.flags.target)
+        reads = target.typed(self._asked.by.flags.target)
         try:
             return [self._planned(plan, reads) for plan in self._plans_on(target)]
         except CheckFailed as error:
@@ -88,8 +88,7 @@ class Planner:
             return NotServing(error.message, error.remedy) if self._is_sound else error
 
     def _plans_on(self, target: Target) -> list[Plan]:
-        asked = self._asked
-        return plans_of(meant_on(target, asked.flags, asked.command, asked.deployment), target)
+        return plans_of(meant_on(target, self._asked.by), target)
 
     @cached_property
     def _is_sound(self) -> bool:

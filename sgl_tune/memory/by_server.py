@@ -33,14 +33,13 @@ _GRAPHS = ("cuda_graph_max_bs", "cuda_graph_max_bs_decode")
 
 @contextmanager
 def server_starter(
-    asked: MemoryOptions, server: Server, trust_remote_code: bool, total_bytes: int | None, out: Output
+    asked: MemoryOptions, server: Server, total_bytes: int | None, out: Output
 ) -> Iterator[ServerStarter]:
     """Yield what starts the server. `total_bytes`: the GPU's memory, if a log says it."""
     total = parse_size(asked.gpu_memory, "--gpu-memory") if asked.gpu_memory else total_bytes
     taken = parse_size(asked.taken, "--taken") if asked.taken else 0
     first_rank(asked.ranks)
-    opening = opened(server, asked.flags, asked.command, trust_remote_code, total, taken, asked.fold)
-    with opening as (typed, question, answers):
+    with opened(server, asked.by, total, taken, asked.fold) as (typed, question, answers):
         yield ServerStarter(answers, question, typed.argv, asked, out)
 
 

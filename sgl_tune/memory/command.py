@@ -15,7 +15,7 @@ from sgl_tune.memory.compare import beside_log
 from sgl_tune.memory.core.measured import measured_answer
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions
 from sgl_tune.memory.report import Answer, MemoryReport
-from sgl_tune.memory.study import fitted, of_project, starter_of, study
+from sgl_tune.memory.study import fitted, starter_of, study
 from sgl_tune.memory.views.fit_page import fit_json, show_fit
 from sgl_tune.memory.views.html import render_page
 from sgl_tune.memory.views.terminal import show_answer
@@ -83,7 +83,7 @@ def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowO
 def _fit_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: ShowOptions) -> None:
     if shown.html is not None:
         raise UsageError("--html shows one start, --fit looks for one", "give it the flags that --fit prints")
-    found, starter = fitted(asked, goals, shown, out)
+    found, starter = fitted(asked, goals, out)
     _warn_of_cage(out, found.best.report)
     release, command = starter.release, starter.command(found.best.change(starter.release))
     data, lines = fit_json(found, release, command), [found.best.change(release).line]
@@ -124,22 +124,23 @@ def answer(asked: MemoryOptions, shown: ShowOptions, out: Output) -> Answer:
         return measured_answer(asked, out)
     if asked.from_log is not None:
         return _beside_log(asked, asked.from_log.log, shown, out)
-    asked = of_project(asked)
-    with starter_of(asked, shown, out) as starter:
+    asked = replace(asked, by=asked.by.one())
+    with starter_of(asked, out) as starter:
         return study(asked, starter, out, shown.record)
 
 
 def _beside_log(asked: MemoryOptions, log: ServerLog, shown: ShowOptions, out: Output) -> Answer:
     """Predict the start that the log's own flags describe; flags of the command line win over them."""
-    given = asked.command or asked.deployment
-    asked = asked if given else replace(asked, flags=flags_of_log(log.server_args or "", asked.flags))
-    if not asked.names_a_start:
+    by, given = asked.by, asked.by.command or asked.by.deployment
+    by = by if given else replace(by, flags=flags_of_log(log.server_args or "", by.flags))
+    asked = replace(asked, by=by)
+    if not by.names_a_start:
         raise UsageError(
             f"{log.path} does not show the server's flags: it has no server_args= line",
             "give the server's flags as well, --model-path first",
         )
     total = log.oom.numbers.total_bytes or None if log.oom and log.oom.numbers else None
-    with starter_of(asked, shown, out, total) as starter:
+    with starter_of(asked, out, total) as starter:
         found = study(asked, starter, out, shown.record)
     compared = beside_log(found.report, log)
     report = replace(found.report, comparisons=(compared,) if compared.rows else ())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.server.bounds import REQUESTS
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
 from sgl_tune.server_log.verdict import Outcome
@@ -16,9 +17,7 @@ from sgl_tune.units import parse_size
 class MemoryOptions:
     """The options that say what to report, as typed."""
 
-    flags: ServerFlags
-    command: tuple[str, ...] = ()
-    deployment: str | None = None
+    by: ByServer
     gpu_memory: str | None = None
     taken: str | None = None
     ranks: str = "distinct"
@@ -32,13 +31,10 @@ class MemoryOptions:
     fold: bool = True
 
     @property
-    def names_a_start(self) -> bool:
-        return bool(self.flags.model_path or self.command or self.deployment)
-
-    @property
     def is_log_alone(self) -> bool:
         """Whether only a log is asked about, without a prediction."""
-        return self.from_log is not None and replace(self, from_log=None) == MemoryOptions(ServerFlags())
+        alone = MemoryOptions(ByServer(ServerFlags()), from_log=self.from_log)
+        return self.from_log is not None and self == alone
 
 
 def is_of_a_run(path: Path) -> bool:
@@ -111,11 +107,8 @@ class FitOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    """What is written beside the answer, and which server is asked."""
+    """What is written beside the answer."""
 
     html: Path | None = None
-    server: str | None = None
-    core: bool = False
-    trust_remote_code: bool = False
     record: Path | None = None
     verbose: bool = False

@@ -9,17 +9,15 @@ from pathlib import Path
 
 from runtime.server.errors import ConfigError
 from sgl_tune.asking.question import argv_of, value_of
-from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
-from sgl_tune.deployment.project_file import the_one
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.by_server import server_starter
 from sgl_tune.memory.change import AS_IS, parse_change, parse_sweep
 from sgl_tune.memory.core.by_core import CoreStarter
 from sgl_tune.memory.fit import Fit, Search
 from sgl_tune.memory.layout import first_rank
-from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, check_alone
+from sgl_tune.memory.options import FitOptions, MemoryOptions, check_alone
 from sgl_tune.memory.remedies import MOST_SECONDS, helpful
 from sgl_tune.memory.report import Answer
 from sgl_tune.memory.starting import Started, Starter
@@ -28,13 +26,13 @@ from sgl_tune.writing import write_text
 SLOW = "simulating the start, which takes some seconds"
 
 
-def fitted(asked: MemoryOptions, goals: FitOptions, shown: ShowOptions, out: Output) -> tuple[Fit, Starter]:
+def fitted(asked: MemoryOptions, goals: FitOptions, out: Output) -> tuple[Fit, Starter]:
     """Return the largest start that fits, and what started it."""
     check_alone(asked)
-    asked = of_project(asked)
-    with starter_of(asked, shown, out) as starter:
+    asked = replace(asked, by=asked.by.one())
+    with starter_of(asked, out) as starter:
         try:
-            argv, _ = argv_of(asked.flags, asked.command, starter.release)
+            argv, _ = argv_of(asked.by.flags, asked.by.command, starter.release)
             context = value_of(argv, ("--context-length",)) or ""
             wanted = goals.goals(int(context) if context.isdecimal() else None)
             out.note(SLOW)
@@ -44,15 +42,13 @@ def fitted(asked: MemoryOptions, goals: FitOptions, shown: ShowOptions, out: Out
 
 
 @contextmanager
-def starter_of(
-    asked: MemoryOptions, shown: ShowOptions, out: Output, total_bytes: int | None = None
-) -> Iterator[Starter]:
+def starter_of(asked: MemoryOptions, out: Output, total_bytes: int | None = None) -> Iterator[Starter]:
     """Yield a starter of the user's own server if there is one, else of the core."""
-    only = {"--measure": asked.measure, "--log": asked.from_run, "-f": asked.deployment}
+    only = {"--measure": asked.measure, "--log": asked.from_run, "-f": asked.by.deployment}
     only_core = next((name for name, value in only.items() if value), None)
-    server = ByServer(asked.flags, asked.command, shown.server, shown.core, only_core=only_core).found()
+    server = replace(asked.by, only_core=only_core).found()
     if server is not None:
-        with server_starter(asked, server, shown.trust_remote_code, total_bytes, out) as starter:
+        with server_starter(asked, server, total_bytes, out) as starter:
             yield starter
         return
     of_server = {"--taken": asked.taken, "--snapshot": asked.snapshot and not asked.measure}
@@ -92,9 +88,3 @@ def _ranks_note(first: Started, asked: str) -> Sequence[str]:
         return ()
     alike = "" if asked.isdecimal() else "; the other ranks of a pipeline stage hold as much as the first"
     return (f"started {', '.join(names)} of {total} ranks{alike}",)
-
-
-def of_project(asked: MemoryOptions) -> MemoryOptions:
-    """Return the options with the flags and the command of the project file's deployment, if one is meant."""
-    _, flags, command = the_one(asked.flags, asked.command, asked.deployment)
-    return replace(asked, flags=flags, command=command, deployment=None)

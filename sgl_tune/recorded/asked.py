@@ -89,7 +89,7 @@ class Asked:
 
 @contextmanager
 def asking(by: ByServer, server: Server, say: Listener) -> Iterator[Asked]:
-    with opened(server, by.flags, by.command, by.trust_remote_code) as (typed, question, answers):
+    with opened(server, by) as (typed, question, answers):
         name, around = typed.title.rstrip("/").rpartition("/")[2], _around(by, typed)
         for text in around.warnings:
             if not text.startswith(CACHE_FOLDER):  # said once it is known that something is tuned

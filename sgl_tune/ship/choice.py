@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.scan import Scanner
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.manifest import PackedCache
 from sgl_tune.stores.find import TACTICS, Stored, find_stores, store_asked_for
@@ -33,18 +33,13 @@ _OF_THIS_PLACE = ("not-writable",)  # findings about this folder, and bundles la
 class Asked(NamedTuple):
     """The options that say what to pack."""
 
-    flags: ServerFlags
+    by: ByServer
     paths: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
-    deployment: str | None = None
     stores: tuple[str, ...] = ()
-
-    def options(self, path: str | None, stores: frozenset[Path]) -> VerifyOptions:
-        return VerifyOptions(self.flags, path, self.command, self.deployment, stores)
 
     @property
     def cache_dir(self) -> Path | None:
-        return Path(self.flags.target.cache_dir) if self.flags.target.cache_dir else None
+        return Path(named) if (named := self.by.flags.target.cache_dir) else None
 
 
 class Choice(NamedTuple):
@@ -100,7 +95,7 @@ def _stores(asked: Asked, on_error: OnError) -> Iterator[Stored]:
 
 def _scope(asked: Asked, path: str | None, target: Target, stores: frozenset[Path]) -> Scope | None:
     """Return the scope of caches to pack, or None if only stores are requested."""
-    options = asked.options(path, stores)
+    options = VerifyOptions(asked.by, path, stores)
     if path is None and not options.names_a_deployment:
         only_stores = asked.stores and TACTICS not in asked.stores
         if only_stores and not (asked.cache_dir or default_cache_dir()).is_dir():

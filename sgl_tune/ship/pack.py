@@ -151,7 +151,7 @@ def pack_bundle(
     with out.progress("reading") as progress:
         for one in choice.checked:
             add_cache(contents, one.cache)
-        wanted = not_for(machine_of(asked.flags, machine, None, None))
+        wanted = not_for(machine_of(asked.by.flags, machine, None, None))
         for stored in choice.stores:
             add_store(contents, stored, progress.advance, wanted)
     caches = [packed_cache(one) for one in choice.checked]

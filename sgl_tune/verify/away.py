@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.pasted_command import to_keep
@@ -49,6 +50,6 @@ def away_of(command: Sequence[str], verb: str, by_core: bool) -> Away | None:
         return Away(folder, Verdict.MISSING, finding("cache-not-kept", says, to_keep(held, folder)))
     words = ["sglang", "serve"] if launch.serve else ["python3", "-m", "sglang.launch_server"]
     words = [*[f"SGLANG_CACHE_DIR={named}"] * bool(named), *words, *launch.arguments]
-    inside = to_paste(verb, ServerFlags(), words, None, "core" if by_core else None)
+    inside = to_paste(verb, ByServer(ServerFlags(), tuple(words), core=by_core))
     fix = f"in the container: {inside}"
     return Away(folder, Verdict.UNKNOWN, finding("cache-away", f"{says}which is not here", fix))

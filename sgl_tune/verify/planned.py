@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.layouts.find import caches_open, find_caches
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.deployment.deployment import deployment_from_json
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.project_file import Meant, meant_by
+from sgl_tune.deployment.project_file import Meant
 from sgl_tune.deployment.selection import deployment_of
 from sgl_tune.errors import UsageError
 from sgl_tune.keys.nearest import nearest
@@ -51,14 +51,12 @@ def plan_of(checked: Checked, plans: Sequence[Plan]) -> Plan | None:
     return next((plan for plan in known if keys & {cache.key for cache in plan.caches}), None)
 
 
-def meant_on(
-    target: Target, flags: ServerFlags, command: Sequence[str], deployment: str | None
-) -> list[Meant]:
+def meant_on(target: Target, by: ByServer) -> list[Meant]:
     """Return the given servers as they start on the target. The target's own GPU wins over that of
     sgl-tune.toml and loses to --gpu; `plans_of` adds it."""
-    row = None if flags.target.gpu or flags.target.arch else target.model
+    row = None if by.flags.target.gpu or by.flags.target.arch else target.model
     found = []
-    for one in meant_by(flags, command, deployment):
+    for one in by.meant():
         own = one.flags.changed(gpu=None, arch=None) if row else one.flags
         arch = own.target.arch or (None if own.target.gpu or row else target.arch)
         version = own.target.flashinfer_version or target.flashinfer

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from runtime.flashinfer.versions import number
 from runtime.sglang.kept_files import files_doubt
 from runtime.sglang.releases import checked_version
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.layouts.find import resolve
 from sgl_tune.cache.scan import Scanner
 from sgl_tune.deployment.cache_dir import default_cache_dir
-from sgl_tune.deployment.options import PROJECT_FILE, ServerFlags
+from sgl_tune.deployment.options import PROJECT_FILE
 from sgl_tune.deployment.versions import installed_version
 from sgl_tune.errors import UsageError
 from sgl_tune.verify.check import check
@@ -29,15 +30,13 @@ if TYPE_CHECKING:
 class VerifyOptions(NamedTuple):
     """The options that say what to verify."""
 
-    flags: ServerFlags
+    by: ByServer
     path: str | None = None
-    command: tuple[str, ...] = ()
-    deployment: str | None = None
     stores: frozenset[Path] = frozenset()  # folders of stores, judged separately
 
     @property
     def names_a_deployment(self) -> bool:
-        if self.command or self.deployment or self.flags.given():
+        if self.by.command or self.by.deployment or self.by.flags.given():
             return True
         return self.path is None and os.path.lexists(PROJECT_FILE)
 
@@ -55,7 +54,7 @@ class Scope(NamedTuple):
 
 def scope_of(asked: VerifyOptions, target: Target) -> Scope:
     unread: list[OSError] = []
-    flags, path = asked.flags.target, asked.path
+    flags, path = asked.by.flags.target, asked.path
     cache_dir = Path(flags.cache_dir) if flags.cache_dir else default_cache_dir()
     whole = path is None or not Path(path).is_file()
     plans: list[Plan] = []
@@ -63,10 +62,10 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
     if asked.names_a_deployment:
         from sgl_tune.verify.planned import findings_of, looked_for, meant_on, plans_of
 
-        meant = meant_on(target, asked.flags, asked.command, asked.deployment)
+        meant = meant_on(target, asked.by)
         plans = plans_of(meant, target)
         gpus = {one.flags.target.gpu for one in meant}
-        flags = flags if len(gpus) > 1 else asked.flags.changed(gpu=gpus.pop()).target
+        flags = flags if len(gpus) > 1 else asked.by.flags.changed(gpu=gpus.pop()).target
         there = resolve(path, cache_dir, unread.append, asked.stores) if path is not None else None
         looked = looked_for(plans, there, path, unread.append)
         said = findings_of(plans, None if there is None else [cache for cache, _ in looked])

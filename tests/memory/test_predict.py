@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.server.units import GIB, MIB
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.options import ServerFlags
@@ -73,24 +74,23 @@ def test_a_stage_has_no_more_tokens_than_the_one_with_the_fewest() -> None:
         assert after.whose.rank == before.whose.rank and after.free_at_peak_bytes >= before.free_at_peak_bytes
 
 
-CORE = ShowOptions(core=True)
-
-
 def _asked(**flags: Any) -> MemoryOptions:
-    return MemoryOptions(ServerFlags.of(**{**DEMO, **flags}))
+    return MemoryOptions(ByServer(ServerFlags.of(**{**DEMO, **flags}), core=True))
 
 
 def test_a_remedy_of_a_start_that_dies_fits() -> None:
     flags = {"mem_fraction_static": 0.995, "max_running_requests": 4096, "context_length": 1024}
-    died = answer(_asked(**flags), CORE, Output(Format.json)).report
+    died = answer(_asked(**flags), ShowOptions(), Output(Format.json)).report
     assert died.verdict == "oom" and died.remedies
     fraction = float(died.remedies[0].flags.removeprefix("--mem-fraction-static "))
-    again = answer(_asked(**{**flags, "mem_fraction_static": fraction}), CORE, Output(Format.quiet)).report
+    again = answer(
+        _asked(**{**flags, "mem_fraction_static": fraction}), ShowOptions(), Output(Format.quiet)
+    ).report
     assert again.verdict == "fits" and again.sizes.kv_tokens == died.remedies[0].kv_tokens
 
 
 def test_a_fit_is_the_highest_fraction_that_fits() -> None:
-    found, starter = fitted(_asked(context_length=1024), FitOptions(True), CORE, Output(Format.quiet))
+    found, starter = fitted(_asked(context_length=1024), FitOptions(True), Output(Format.quiet))
     assert found.best.report.verdict == "fits" and found.best.slack >= found.best.report.margin_bytes
     assert found.beyond is None or found.beyond.slack < found.best.report.margin_bytes
     assert found.best.flags["mem_fraction_static"] > 0.9

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sgl_tune.asking.question import question_of
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.launch import launch_of
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.server_command import read_launch
@@ -152,7 +153,7 @@ def test_the_product_that_a_pod_asks_its_node_for_is_its_gpu(where: str) -> None
     for named in (("--gpu", "h200"), ("--target", ROOT / "cache-examples" / "h200.env.json")):
         ran = warm("--server", "0.5.23", *named, "--", pod)
         assert ran.code == 2 and "the manifest's nvidia.com/gpu.product is NVIDIA-B200" in ran.err
-    assert CoreStarter(MemoryOptions(ServerFlags(), (pod,))).gpu.gpu.name == "B200"
+    assert CoreStarter(MemoryOptions(ByServer(ServerFlags(), (pod,)))).gpu.gpu.name == "B200"
     for product, said in (("NVIDIA-H200-MIG-1g", "a slice of a GPU"), ("Tesla-T4", "named 'Tesla-T4'")):
         for command in (("warm", "--dry-run"), ("warm", "--dry-run", "--gpu", "h200"), ("mem-report",)):
             ran = run_here(*command, *TARGET, "--", pod.replace("NVIDIA-B200", product))

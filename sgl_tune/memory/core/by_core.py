@@ -38,14 +38,15 @@ class CoreStarter:
     def __init__(
         self, asked: MemoryOptions, total_bytes: int | None = None, done: Callable[[], object] = lambda: None
     ) -> None:
-        self._asked, self._done = asked, done
-        gpu, container = None if asked.measure else asked.flags.target.gpu, container_of(asked.command)
-        if container and not (asked.measure or asked.flags.target.arch):
+        self._ranks, self._done = asked.ranks, done
+        self._by, named = asked.by, asked.by.flags.target
+        gpu, container = None if asked.measure else named.gpu, container_of(self._by.command)
+        if container and not (asked.measure or named.arch):
             gpu = container.agreed_gpu(gpu)
-        self.gpu: Chosen = target_gpu(gpu, asked.gpu_memory, asked.flags.target.arch, local_gpus())
+        self.gpu: Chosen = target_gpu(gpu, asked.gpu_memory, named.arch, local_gpus())
         if total_bytes is not None:
             self.gpu = replace(self.gpu, gpu=replace(self.gpu.gpu, cuda_bytes=total_bytes))
-        self._argv, self._variables = argv_of(asked.flags, asked.command, NEWEST)
+        self._argv, self._variables = argv_of(self._by.flags, self._by.command, NEWEST)
 
     @property
     def release(self) -> Release:
@@ -72,13 +73,13 @@ class CoreStarter:
 
     def starts(self, change: Change, deployment: Deployment | None = None) -> tuple[Start, ...]:
         behaviours, _ = taken(change)
-        return starts_of(deployment or self.deployment(change), self._asked.ranks, behaviours)
+        return starts_of(deployment or self.deployment(change), self._ranks, behaviours)
 
     def deployment(self, change: Change) -> Deployment:
         _, flags = taken(change)
         named = None if "gpu" in flags else self.gpu.gpu
-        given = self._asked.flags.changed(gpu=None, arch=None)
-        one = the_one(given, self._asked.command, self._asked.deployment)
+        given = self._by.flags.changed(gpu=None, arch=None)
+        one = the_one(given, self._by.command, self._by.deployment)
         return deployment_of(one, changes=flags, gpu=named)
 
     def _noted(self, report: MemoryReport, deployment: Deployment, start: Start) -> MemoryReport:

@@ -26,7 +26,7 @@ from sgl_tune.units import memory_bytes
 def measured_answer(asked: MemoryOptions, out: Output) -> Answer:
     if asked.from_run is not None:
         report = read_report(asked.from_run)
-        if not asked.names_a_start:
+        if not asked.by.names_a_start:
             return Answer(report)
         return _beside_prediction([report], (), asked, out)
     if not local_gpus():

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.options import MemoryOptions
-from sgl_tune.memory.study import of_project
 
 FILE = """
 [defaults]
@@ -31,23 +30,23 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_deployment_by_flags_is_its_flags_with_those_of_the_command_line() -> None:
-    found = of_project(MemoryOptions(ServerFlags.of(gpu="b200"), deployment="sgl-tune.toml:chat"))
+    found = ByServer(ServerFlags.of(gpu="b200"), deployment="sgl-tune.toml:chat").one()
     assert found.deployment is None and found.command == () and found.names_a_start
     assert (found.flags.model_path, found.flags.tp) == ("Qwen/Qwen3-30B-A3B", 4)
     assert (found.flags.target.gpu, found.flags.target.sglang_version) == ("b200", "0.5.23")
 
 
 def test_a_deployment_by_a_command_is_that_command() -> None:
-    found = of_project(MemoryOptions(ServerFlags(), deployment="sgl-tune.toml:reason"))
+    found = ByServer(ServerFlags(), deployment="sgl-tune.toml:reason").one()
     assert found.command == ("sglang serve zai-org/GLM-5.1 --tp 8 --ep 8",)
     assert found.flags.model_path is None
 
 
 def test_of_several_one_must_be_named() -> None:
     with pytest.raises(UsageError, match="several deployments: chat, reason"):
-        of_project(MemoryOptions(ServerFlags()))
+        ByServer(ServerFlags()).one()
 
 
 def test_a_model_or_a_command_that_is_given_needs_no_project_file() -> None:
-    for asked in (MemoryOptions(ServerFlags.of(model_path="m")), MemoryOptions(ServerFlags(), ("sglang",))):
-        assert of_project(asked) == asked
+    for by in (ByServer(ServerFlags.of(model_path="m")), ByServer(ServerFlags(), ("sglang",))):
+        assert by.one() == by
