@@ -62,7 +62,7 @@ def question_of(
             "sglang_router.launch_server starts several servers", "paste the command of one of them"
         )
     named = launch.container.agreed_gpu(flags.target.gpu) if launch and launch.container else flags.target.gpu
-    gpu = gpu_of(named or _here())
+    gpu = gpu_of(named or next((one.name for one in local_gpus() if find(one.name)), None))
     argv, environment = argv_of(flags, command, NEWEST._replace(version=server.sglang))
     model = value_of(argv, MODEL_FLAGS)
     if model is None:
@@ -89,11 +89,6 @@ def argv_of(flags: ServerFlags, command: Sequence[str], release: Release) -> tup
     if value_of(argv, MODEL_FLAGS) is None and argv and not argv[0].startswith("-"):
         argv = ["--model-path", *argv]
     return argv, environment
-
-
-def _here() -> str | None:
-    """Return the name of this machine's GPU, or None if there is none or the table lacks it."""
-    return next((gpu.name for gpu in local_gpus() if find(gpu.name)), None)
 
 
 def server_flags(flags: ServerFlags, release: Release) -> list[str]:

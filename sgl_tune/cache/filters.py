@@ -29,10 +29,6 @@ _NUMBERS: dict[str, tuple[Callable[[ScannedCache], float | None], Callable[[str]
 Same = Callable[[str, str], bool]
 
 
-def _equal(text: str, wanted: str) -> bool:
-    return text == wanted
-
-
 def _named(text: str, wanted: str) -> bool:
     """Whether a name matches by its parts: `gemm1` and `fused_moe` both match `trtllm::fused_moe::gemm1`."""
     return f"::{wanted}::" in f"::{text}::"
@@ -96,7 +92,7 @@ class Filter(NamedTuple):
         return self.field not in _ENTRIES or self._is(_ENTRIES[self.field](entry))
 
     def _is(self, text: str | None) -> bool:
-        same = text is not None and _SAME.get(self.field, _equal)(text, self.value)
+        same = text is not None and _SAME.get(self.field, operator.eq)(text, self.value)
         return same != (self.symbol == "!=")
 
 

@@ -179,21 +179,17 @@ def _stamp(manifest: Manifest, folder: Folder, names: Sequence[str], content: by
     """Return the manifest with the digests of these and of the folder's other files, and with earlier
     measurements of entries that are kept."""
     before = _manifest_in(folder)
-    digest = sha256(content).hexdigest()
+    digest, older = sha256(content).hexdigest(), before.races.items()
     files = {name: other for name, other in before.files.items() if _is_there(folder, name)}
     return replace(
         manifest,
         files=dict(sorted({**files, **dict.fromkeys(names, digest)}.items())),
         measured={**before.measured, **manifest.measured},
-        races={**_not_in(manifest.measured, before.races), **manifest.races},
+        races={**{key: race for key, race in older if key not in manifest.measured}, **manifest.races},
         routings=manifest.routings or before.routings,
         tool=manifest.tool or f"sgl-tune {sgl_tune.__version__}",
         created=manifest.created or datetime.now(timezone.utc).isoformat(timespec="seconds"),
     ).to_bytes()
-
-
-def _not_in(newer: Mapping[str, Any], older: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: told for key, told in older.items() if key not in newer}
 
 
 def _manifest_in(folder: Folder) -> Manifest:

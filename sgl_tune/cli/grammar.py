@@ -78,7 +78,10 @@ def _help_server(options: list[Parameter]) -> inspect.Parameter:
             formatter = ctx.make_formatter()
             formatter.write_text(_BEFORE)
             with formatter.section("SGLang's flags"):
-                formatter.write_dl([(_spelled(one), one.told["help"]) for one in flags])
+                spelled = (
+                    f"{', '.join(one.names)} {one.told.get('metavar') or ''}".rstrip() for one in flags
+                )
+                formatter.write_dl(list(zip(spelled, (one.told["help"] for one in flags), strict=True)))
             typer.echo(formatter.getvalue().rstrip())
             raise typer.Exit()
 
@@ -87,10 +90,6 @@ def _help_server(options: list[Parameter]) -> inspect.Parameter:
     )
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(_HELP_SERVER, kind, default=False, annotation=Annotated[bool, option])
-
-
-def _spelled(flag: Option) -> str:
-    return f"{', '.join(flag.names)} {flag.told.get('metavar') or ''}".rstrip()
 
 
 def _as_typer_has_it(one: Parameter) -> inspect.Parameter:

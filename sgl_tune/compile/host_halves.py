@@ -16,7 +16,7 @@ from runtime.ghost.gpus import Gpu
 from runtime.ghost.halves import Kind, keep_half
 from runtime.ghost.library import NotALibrary
 from runtime.ghost.trust import Untrusted
-from runtime.sglang.server_process import Ghost, ghost_for
+from runtime.sglang.server_process import ghost_for
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built, Task, build
 from sgl_tune.compile.modules import arch_list, specs_of, tasks_of, usual_jobs
@@ -58,7 +58,7 @@ def build_halves(wanted: Wanted, names: Sequence[str], out: Output) -> list[Buil
     for tool in ("ninja", "c++", "nm", "ld"):
         find_tool(tool, os.environ)
     with scratch() as place:
-        ghost = _ghost(wanted)
+        ghost = ghost_for(wanted.server.folders, wanted.root, wanted.gpu)
         environment = _environment(wanted, toolkit, place)
         modules = [{"name": name} for name in names]
         told = specs_of(wanted.server.python, modules, {**environment, **ghost.environment()}, place)
@@ -72,10 +72,6 @@ def build_halves(wanted: Wanted, names: Sequence[str], out: Output) -> list[Buil
             _host_only(task.folder / "build.ninja", toolkit, ghost.library, wanted.server.cuda)
         built = build(tasks, jobs, environment, place, out)
         return [_kept(wanted, one, next(task for task in tasks if task.name == one.name)) for one in built]
-
-
-def _ghost(wanted: Wanted) -> Ghost:
-    return ghost_for(wanted.server.folders, wanted.root, wanted.gpu)
 
 
 def _environment(wanted: Wanted, toolkit: Toolkit, place: Scratch) -> dict[str, str]:

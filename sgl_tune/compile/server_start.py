@@ -42,7 +42,8 @@ def start(goal: Goal, variables: Mapping[str, str], silence: float, out: Output)
     with out.progress("starting its server with dummy weights") as progress:
         report = start_and_stop(words, environment, silence, lambda doing: progress.advance(0, doing))
     if not report.ready:
-        raise WorkFailed(f"its server did not get ready: {_last_words(report)}", _remedy(words))
+        way = f"`sgl-tune start-report -- {' '.join(words[:3])} ...` shows its output"
+        raise WorkFailed(f"its server did not get ready: {_last_words(report)}", way)
     written = {one.store: one.files for one in report.written or ()}
     return Started(report.wall_seconds, report.ranks, report.compiled, written)
 
@@ -51,10 +52,6 @@ def _last_words(report: StartReport) -> str:
     word = report.failure or next(iter(report.last_words), None)
     stands = f"it stands in {report.stands_in}" if report.stands_in else "it said nothing"
     return word.text if word is not None else stands
-
-
-def _remedy(words: list[str]) -> str:
-    return f"`sgl-tune start-report -- {' '.join(words[:3])} ...` shows its output"
 
 
 def why_not_started(goal: Goal, here: Sequence[Gpu]) -> str | None:

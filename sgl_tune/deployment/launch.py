@@ -20,7 +20,7 @@ from sgl_tune.deployment.file_option import (
 )
 from sgl_tune.deployment.manifest_yaml import containers_of
 from sgl_tune.deployment.model_files import is_hub_id
-from sgl_tune.deployment.shell_words import Pasted, Word, filled, set_once, shell_commands
+from sgl_tune.deployment.shell_words import Pasted, Word, filled, manifest_in, set_once, shell_commands
 from sgl_tune.errors import UsageError
 from sgl_tune.units import shown
 
@@ -75,6 +75,8 @@ def _launch_of(words: Sequence[str]) -> Launch:
         raise UsageError(f"the text {text.where} is a template", "`helm template ... | sgl-tune ... -f -`")
     if _MANIFEST.match(text):
         return _of_manifest(text)
+    if (manifest := manifest_in(text)) is not None:
+        return _of_manifest(manifest)
     if text.name is not None:
         said = f"-f FILE:{text.name}: the text {text.where} is a script, which has no names"
         raise UsageError(said, "a manifest's containers and sgl-tune.toml's deployments have")
@@ -152,16 +154,13 @@ def launch_of_text(text: str, where: str = "after --") -> Launch:
         try:
             found.append(_launch(words).within(exported))
         except UsageError as error:
-            refusal = error if refusal is None or _names_python(words) else refusal
+            names_it = any(PYTHON.fullmatch(base) or base == "sglang" for base in map(base_name, words))
+            refusal = error if refusal is None or names_it else refusal
     if len(found) > 1:
         raise UsageError(f"the text {where} starts {len(found)} servers", "paste the command of one")
     if not found:
         raise refusal or UsageError("the server command is empty")
     return found[0]
-
-
-def _names_python(words: Sequence[str]) -> bool:
-    return any(PYTHON.fullmatch(base_name(word)) or base_name(word) == "sglang" for word in words)
 
 
 def _assignments(words: Sequence[Word]) -> dict[str, Word]:

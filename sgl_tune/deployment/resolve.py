@@ -87,6 +87,7 @@ def _inputs(flags: ServerFlags, place: Place) -> Inputs:
     notes += replicas
     flashinfer = _flashinfer(target, release, notes)
     gpu = place.gpu or _gpu(flags, notes)
+    default = demo_cache_dir if asked.model_path == DEMO else default_cache_dir  # no server reads the demo's
     return Inputs(
         name=place.name or asked.model_path.rstrip("/").rsplit("/", 1)[-1],
         asked=asked,
@@ -94,17 +95,12 @@ def _inputs(flags: ServerFlags, place: Place) -> Inputs:
         gpu=gpu,
         sglang_version=release.version,
         flashinfer_version=flashinfer,
-        cache_dir=Path(target.cache_dir) if target.cache_dir else _cache_dir(asked, environ),
+        cache_dir=Path(target.cache_dir) if target.cache_dir else default(environ),
         dist_init_addr=address,
         not_followed=place.not_followed,
         notes=tuple(notes),
         warnings=place.warnings,
     )
-
-
-def _cache_dir(asked: Asked, environ: Mapping[str, str]) -> Path:
-    """Return the cache folder. The demo has its own, because no server reads it."""
-    return demo_cache_dir(environ) if asked.model_path == DEMO else default_cache_dir(environ)
 
 
 def _with_model(flags: ServerFlags, notes: list[str]) -> ServerFlags:

@@ -18,7 +18,7 @@ from sgl_tune.deployment.flag_spelling import whole_name
 from sgl_tune.deployment.launch import Launch
 from sgl_tune.deployment.model_files import HUB_ENVIRONMENT
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
-from sgl_tune.deployment.shell_words import Word
+from sgl_tune.deployment.shell_words import EXPANDED, Word
 from sgl_tune.errors import UsageError
 
 READ_ENVIRONMENT = ("SGLANG_CACHE_DIR", *HUB_ENVIRONMENT)
@@ -36,7 +36,6 @@ _USUAL = ("--device cuda", "--load-format auto", "--load-format safetensors", "-
 _ANYTHING = {*_PLAIN.split(), "--dist-init-addr", "--nccl-init-addr"}
 DECISIVE = ("SGLANG_", "SGL_", "FLASHINFER_")  # may change tuned ops and memory
 _RANK = "--node-rank"
-_VARIABLE = re.compile(r"\$(?:\{[^}]*\}|\([^)]*\)|[A-Za-z_]\w*)")  # also where a shell's quotes keep it
 _SWITCH = re.compile(r"--((enable|disable|skip)-.*|trust-remote-code|log-requests|show-time-cost)")
 _VARIABLES = (*DECISIVE, "PYTORCH_", "TORCH_", "NCCL_", "NVSHMEM_")
 
@@ -84,9 +83,10 @@ def check_expanded(launch: Launch) -> None:
     models: dict[str, None] = {}
     for name, values in _flags(arguments_of(launch)):
         for index, word in enumerate(values):
-            left = _VARIABLE.search(word)
+            left = EXPANDED.search(word)
             what = word.expands or (left[0] if left else "")
-            if what and (index or _is_switch(name)):
+            is_switch = _SWITCH.fullmatch(name) or flag_types().get(flag_names().get(name, "")) is bool
+            if what and (index or is_switch):
                 said = f"{word[:200]} after {name} is not expanded, and may hold any flags"
                 raise UsageError(said, "write its flags in its place, or leave it out if it is empty")
             if what and name not in _ANYTHING:
@@ -96,16 +96,12 @@ def check_expanded(launch: Launch) -> None:
         raise UsageError(f"the server command names {len(models)} models: {', '.join(models)}", "leave one")
 
 
-def _is_switch(name: str) -> bool:
-    return bool(_SWITCH.fullmatch(name)) or flag_types().get(flag_names().get(name, "")) is bool
-
-
 def _not_expanded(where: str, what: str, around: Container | None = None) -> UsageError:
     way = f"write its value in its place: {where.replace(what, 'VALUE')}"
     if around and "services" in around.names:  # of a Compose file
         way = f"`docker compose config | sgl-tune ... -f -` fills it in; or {way}"
     unread = f"; not read: {', '.join(around.unread)}" if around and around.unread else ""
-    if what.startswith("$("):
+    if what.startswith("$(") and what[2] != " ":
         way += f"; or give {what[2:-1]} a value in the container's env"
     return UsageError(f"{where}: {what} is not expanded{unread}", way)
 
@@ -168,8 +164,9 @@ def _value(field: str, name: str, values: Sequence[Word]) -> Any:
 
 
 def _variable(name: str, word: Word) -> str:
-    if word.expands and name in READ_ENVIRONMENT:
-        raise _not_expanded(f"{name}={word[:200]}", word.expands[:200])
+    left = word.expands or next(iter(EXPANDED.findall(word)), "")
+    if left and name in READ_ENVIRONMENT:
+        raise _not_expanded(f"{name}={word[:200]}", left[:200])
     return str(word)
 
 

@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
 
 from sgl_tune.errors import UsageError
 from sgl_tune.units import shown
@@ -29,6 +31,9 @@ _PIECE = re.compile(
 _LAST_CONTINUATION = re.compile(r"(?<!\\)\\\s*\Z")
 # A document for a command's input, unless a server may start in it.
 _DOCUMENT = re.compile(r"(?m)<<-?[ \t]*(['\"]?)(\w+)\1(.*)\n(?:(?!.*sglang).*\n)*?[ \t]*\2[ \t]*$")
+_OBJECT = re.compile(r"(?m)^(?:- )?(?:apiVersion|kind): |^services:[ \t\r]*$")  # of Kubernetes or Compose
+_BEGIN = re.compile(r"(?<!<)<<(-?)[ \t]*(\\|['\"]?)(\w+)")  # of any document
+_IN_DOCUMENT = re.compile(r"\\([\\$`])|" + _EXPANSION)
 _LONGEST = 1 << 15
 _INSIDE_QUOTES = re.compile(r"\\(?P<escaped>[\\\"$`\n])|" + _EXPANSION)
 # What a shell expands if unquoted; `q` stands for every quoted letter.
@@ -39,6 +44,9 @@ _SETS = re.compile(r"(\w+)\+?=")
 _BRANCH = re.compile(r"(?m)^(?:if|for|while|until|case|select|function)\b|^\w+ *\(\)")
 _HIDDEN = re.compile(r"(?m)^\s*(?:source|\.|eval|read|unset)[ \t]")
 _NAME = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+EXPANDED = re.compile(
+    r"\$(?:\{[^}]*\}|\([^)]*\)|[A-Za-z_]\w*)|`[^`]*`"
+)  # also where a shell's quotes keep it
 
 
 class Word(str):
@@ -106,6 +114,30 @@ def filled(word: Word, values: Mapping[str, str]) -> Word:
     """Return the word with the variables that have values; unchanged if anything else expands in it."""
     text = _NAME.sub(lambda found: values.get(found[1] or found[2], found[0]), word)
     return Word(text) if word.expands and re.fullmatch(rf"(?:{_PLAIN}|=)*", text) else word
+
+
+def manifest_in(script: Pasted) -> Pasted | None:
+    """Return the manifests that a script gives to its commands, as documents (<<EOF), if one is SGLang's."""
+    found = Pasted("\n---\n".join(filter(_OBJECT.search, _documents(script))))
+    vars(found).update(vars(script))
+    return found if "sglang" in found else None
+
+
+def _documents(text: str) -> Iterator[str]:
+    """Yield a script's documents, filled as far as the lines above set values."""
+    values, above, lines = set_once(text), dict[str, str](), iter(text.splitlines())
+    for line in lines:
+        above |= {name: values[name] for name in _SETS.findall(line) if name in values}
+        if begun := _BEGIN.search(line):
+            body = "\n".join(takewhile(re.compile(rf"(?!\s*{begun[3]}\s*$)").match, lines))
+            body = re.sub(r"(?m)^\t+", "", body) if begun[1] else body
+            yield body if begun[2] else _IN_DOCUMENT.sub(partial(_of_document, above), body)
+
+
+def _of_document(values: Mapping[str, str], piece: re.Match[str]) -> str:
+    """Return an expansion's value, or itself. A shell's `$(X)` becomes `$( X)`, unlike Kubernetes's."""
+    name, left = _NAME.fullmatch(piece[0]), re.sub(r"^\$\((?=\w)", "$( ", piece[0])
+    return piece[1] or (values.get(name[1] or name[2], left) if name else left)
 
 
 def shell_commands(text: str) -> list[list[Word]]:

@@ -23,7 +23,7 @@ def show_account(out: Output, name: str, account: Account) -> None:
         out.line(f"- {left}", indent=2, style="dim")
     for one in account.record.inexact:
         out.line(f"- not exact: {one.name}: {one.why}", indent=2, style="yellow")
-    _show_rows(out, "arguments", [_row(one) for one in _shown(account)])
+    _show_rows(out, "arguments", [_row(one) for one in account.arguments if one.is_given or _is_news(one)])
     _show_rows(out, "settled", [(label(name), text_of(value), "") for name, value in account.settled.items()])
     files = [*account.files, *account.draft_files]
     _show_lines(out, "files, below the cache directory", files)
@@ -81,10 +81,6 @@ def _op_text(value: dict[str, Any] | None) -> str:
         return "not asked"
     buckets = value["buckets"]
     return f"{count(value['entries'], 'entry')}, buckets {buckets[0]} .. {buckets[-1]}"
-
-
-def _shown(account: Account) -> list[Argument]:
-    return [one for one in account.arguments if one.is_given or _is_news(one)]
 
 
 def _is_news(one: Argument) -> bool:

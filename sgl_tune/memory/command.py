@@ -42,7 +42,8 @@ def report_start(out: Output, asked: MemoryOptions, goals: FitOptions, shown: Sh
         if asked.from_log is not None and (cause := asked.from_log.cause):  # also without a prediction
             out.warn(f"{asked.from_log.log.path}: {cause.what}: {cause.shown_by}")
         raise
-    out.result(found.to_json(), human=lambda: _show(out, found, shown), quiet=_lines(found))
+    line = f"{found.report.verdict}{' inside the error bar' if found.report.is_inside_bar else ''}"
+    out.result(found.to_json(), human=lambda: _show(out, found, shown), quiet=[line])
     raise Ended(_CODES.get(found.report.verdict, 1))
 
 
@@ -53,10 +54,6 @@ def _answered(out: Output, asked: MemoryOptions, shown: ShowOptions) -> Answer:
         write_text(shown.html, render_page(found))
         out.note(f"wrote {shown.html}, a page for a browser")
     return found
-
-
-def _lines(found: Answer) -> list[str]:
-    return [f"{found.report.verdict}{' inside the error bar' if found.report.is_inside_bar else ''}"]
 
 
 def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowOptions) -> None:

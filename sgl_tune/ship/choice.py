@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sgl_tune.asking.whom import ByServer
-from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.scan import Scanner
 from sgl_tune.deployment.cache_dir import default_cache_dir
@@ -61,7 +60,8 @@ def choose(asked: Asked, target: Target, on_error: OnError) -> Choice:
         why = [str(found) for scope in scopes for found in scope.findings]
         said = ": ".join(["there is nothing to pack", *why[:1]])
         raise UsageError(said, "`sgl-tune inspect` lists what there is")
-    placed = tuple(one for one in checked if _is_placed(one.cache))
+    by_sglang = (one for one in checked if one.cache.layout == "sglang")
+    placed = tuple(one for one in by_sglang if one.cache.flashinfer and one.cache.arch and one.cache.key)
     others = [f"{one.cache.path}: {_NOT_PLACED}" for one in checked if one not in placed]
     if others and not placed and not stores:
         raise UsageError(others[0], "name a folder below flashinfer/autotune, or its key")
@@ -111,10 +111,6 @@ def _distinct(scopes: Sequence[Scope]) -> Iterator[Checked]:
         if one.cache.path not in seen and (one.cache.files or one.expected) and not elsewhere:
             seen.add(one.cache.path)
             yield one
-
-
-def _is_placed(cache: Cache) -> bool:
-    return cache.layout == "sglang" and bool(cache.flashinfer and cache.arch and cache.key)
 
 
 def _of_one_gpu(checked: Sequence[Checked]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from sgl_tune.stores.item import Item, Setting, setting_here
 from sgl_tune.stores.readers.cubins import NAME as CUBINS
 from sgl_tune.stores.readers.known import BY_STORE, READERS
 from sgl_tune.stores.rows import AOT_PACKAGE, BY_ID
-from sgl_tune.stores.walk import Budget, Listing, OnError, listing
+from sgl_tune.stores.walk import Budget, OnError, listing
 
 STORE_IDS = tuple(id for id in BY_ID if id in BY_STORE)
 TACTICS = "tactics"
@@ -73,7 +73,7 @@ def store_asked_for(name: str | None) -> str | None:
 
 def _below(folder: Folder, root: Path, depth: int, budget: Budget, on_error: OnError) -> Iterator[Stored]:
     found = listing(folder)
-    store = _store_of(folder, found)
+    store = next((reader.store for reader in READERS if reader.is_one(folder, found)), None)
     if store:
         yield Stored(store, folder.path, root)
         if store == "flashinfer-jit" and CUBINS in found.folders:
@@ -87,7 +87,3 @@ def _below(folder: Folder, root: Path, depth: int, budget: Budget, on_error: OnE
                 yield from _below(below, root, depth - 1, budget, on_error)
         except OSError as error:
             on_error(error)
-
-
-def _store_of(folder: Folder, found: Listing) -> str | None:
-    return next((reader.store for reader in READERS if reader.is_one(folder, found)), None)

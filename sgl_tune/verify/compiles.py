@@ -110,7 +110,8 @@ def _asked(
     """Yield the store, the name, and whether it is there, of everything that some rank compiles, once."""
     triton, gemms = ({path.name for path in found[store]} for store in ("triton", "deep-gemm"))
     flashinfer = {path.name: path for path in found["flashinfer-jit"]}
-    own = {_own(path) for path in found["tvm-ffi"]}
+    by_leaf = ((path, path.name.startswith(LEAF)) for path in found["tvm-ffi"])  # of either layout
+    own = {path.parents[1].name if is_leaf else path.name.partition("__")[0] for path, is_leaf in by_leaf}
     for kernel in dict.fromkeys(one for record in records for one in record.kernels):
         if kernel.digest:
             key = base64.b32encode(bytes.fromhex(kernel.digest)).decode().rstrip("=")
@@ -124,11 +125,6 @@ def _asked(
             yield "flashinfer-jit", module.name, module.name in flashinfer or _is_installed(module)
         elif module.library == "sglang":
             yield "tvm-ffi", module.name, module.name in own or _is_installed(module)
-
-
-def _own(path: Path) -> str:
-    """Return the module's name of one of SGLang's kernels, by either layout."""
-    return path.parents[1].name if path.name.startswith(LEAF) else path.name.partition("__")[0]
 
 
 def _has_cute(name: str, modules: Iterable[Path]) -> bool | None:

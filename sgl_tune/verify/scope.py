@@ -82,17 +82,14 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
             "fill it first, or name the deployment to see which files its server looks for",
         )
     narrowed = _narrowed(target.typed(flags), plans)
-    return Scope(tuple(checked), narrowed, _notes(plans), _warnings(plans, sglang), findings, tuple(plans))
+    notes = tuple(f"{one.deployment.name}: {note}" for one in plans for note in one.deployment.inputs.notes)
+    return Scope(tuple(checked), narrowed, notes, _warnings(plans, sglang), findings, tuple(plans))
 
 
 def _check_ours(path: str | None, caches: Sequence[Cache]) -> None:
     """Refuse a file that is no cache file, because a verdict that a server crashes on it helps nobody."""
     if any(one.is_foreign for one in Scanner().scan_all(caches)):
         raise UsageError(f"{path}: not a cache file", "`sgl-tune inspect` lists the caches there are")
-
-
-def _notes(plans: Sequence[Plan]) -> tuple[str, ...]:
-    return tuple(f"{plan.deployment.name}: {note}" for plan in plans for note in plan.deployment.inputs.notes)
 
 
 def _warnings(plans: Sequence[Plan], sglang: str | None) -> tuple[str, ...]:

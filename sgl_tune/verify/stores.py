@@ -154,7 +154,8 @@ def for_another(item: Item, machine: Machine) -> Finding | None:
             fate = _OTHER_TRITON if (item.store, name) == (CONFIGS, "triton") else "it is not looked at"
             message = f"it is of {name} {version}, and the server has {wanted}: {fate}"
             return finding("store-other-version", message)
-    if item.arch and machine.arch and _number(machine.arch) not in _numbers(item.arch):
+    built_for = map(_number, (item.arch or "").removeprefix("sm").split("_"))  # sm80_90a: for several at once
+    if item.arch and machine.arch and _number(machine.arch) not in built_for:
         message = f"it is for {item.arch}, and the server has {machine.arch}: it is not looked at"
         return finding("store-other-arch", message)
     if item.python and machine.python and item.python != machine.python:
@@ -165,11 +166,6 @@ def for_another(item: Item, machine: Machine) -> Finding | None:
 
 def _number(arch: str) -> str:
     return arch.removeprefix("sm").rstrip("abcdefghijklmnopqrstuvwxyz")
-
-
-def _numbers(arch: str) -> list[str]:
-    """Return the GPUs of a module's name. FlashInfer builds a module for several at once: `sm80_90a`."""
-    return [_number(one) for one in arch.removeprefix("sm").split("_")]
 
 
 def _of_the_store(

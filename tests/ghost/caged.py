@@ -39,12 +39,7 @@ class Said:
 
 
 def caged(
-    work: Path,
-    body: str,
-    *,
-    before: str = "",
-    writable: tuple[Path, ...] = (),
-    code: tuple[Path, ...] = (),
+    work: Path, body: str, *, before: str = "", writable: tuple[Path, ...] = (), code: tuple[Path, ...] = ()
 ) -> Said:
     """Run `body` in the cage of `work`; `before` runs ahead of it, outside."""
     work.mkdir(exist_ok=True)

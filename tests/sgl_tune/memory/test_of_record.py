@@ -40,7 +40,7 @@ def test_a_ready_start_fits_and_is_exact() -> None:
     assert found.verdict == "fits" and verdict(found)[0].startswith("FITS: ")
     assert exactness(found).startswith("exact (what torch counts up to ready")
     assert [one.name for one in found.phases] == [
-        *("communicator", "weights", "kv pool", "graphs", "eager buffers"),
+        *("communicator", "weights", "kv pool", "graphs", "eager buffers")
     ], "the phase around all others is not shown, and an inner one stands below the one around it"
     assert found.sizes.kv_tokens == 914_039
     published(ready())
