@@ -1,4 +1,4 @@
-"""Options that many commands share: the output format and the timeout."""
+"""Options that many commands share: the output format, the timeout, files and folders."""
 
 from __future__ import annotations
 
@@ -82,4 +82,7 @@ def _number(seconds: float) -> float:
 
 CacheDirOption = Annotated[
     Path | None, Option("--cache-dir", help="Default: $SGLANG_CACHE_DIR or ~/.cache/sglang.", metavar="DIR")
+]
+LockOption = Annotated[
+    Path | None, Option("--lock", metavar="FILE", help="Fail if a file is not the one in this sgl-tune.lock.")
 ]

@@ -40,14 +40,15 @@ def in_typers_words(command: Callable[..., Any]) -> Callable[..., Any]:
         for one in parameters:
             if one.name in records:
                 given = {option.name: arguments.pop(option.name) for option in records[one.name]}
-                made[one.name] = one.kind.of(**given)
+                made[one.name] = getattr(one.kind, "of", one.kind)(**given)
         arguments.pop(_HELP_SERVER, None)
         return command(**made, **arguments)
 
-    declared = [*own, *(option for options in records.values() for option in options)]
-    signature = [_as_typer_has_it(one) for one in declared]
-    if records:
-        signature.append(_help_server([option for options in records.values() for option in options]))
+    of_records = [option for options in records.values() for option in options]
+    signature = [_as_typer_has_it(one) for one in (*own, *of_records)]
+    options = [one.declared for one in of_records if isinstance(one.declared, Option)]
+    if flags := [one for one in options if one.told.get("hidden")]:
+        signature.append(_help_server(flags))
     called.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in signature}
     del called.__wrapped__  # type: ignore[attr-defined]
@@ -57,7 +58,7 @@ def in_typers_words(command: Callable[..., Any]) -> Callable[..., Any]:
 def _options_of(record: Any) -> list[Parameter]:
     found = []
     for name, hint in get_type_hints(record, include_extras=True).items():
-        one = declared_as(name, hint, None)
+        one = declared_as(name, hint, record.__dataclass_fields__[name].default)
         if one.declared is not None:
             found.append(one)
         elif hasattr(one.kind, "__dataclass_fields__"):
@@ -65,13 +66,8 @@ def _options_of(record: Any) -> list[Parameter]:
     return found
 
 
-def _help_server(options: list[Parameter]) -> inspect.Parameter:
+def _help_server(flags: list[Option]) -> inspect.Parameter:
     """Return the option --help-server, which lists SGLang's flags that --help hides."""
-    flags = [
-        one.declared
-        for one in options
-        if isinstance(one.declared, Option) and one.declared.told.get("hidden")
-    ]
 
     def listed(ctx: typer.Context, asked: bool) -> None:
         if asked:

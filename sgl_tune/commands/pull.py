@@ -5,34 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import columns_of
 from sgl_tune.ship.arrival import arrived_json, show_arrived
-from sgl_tune.ship.options import (
-    AllowUnsignedCodeOption,
-    DigestOption,
-    ForceOption,
-    GpuOption,
-    OwnerOption,
-    PlaceOption,
-    PlainHttpOption,
-    PlatformOption,
-    RekeyOption,
-    ReplaceOption,
-    TimeoutOption,
-    TrustOption,
-    digest_asked,
-    how_asked,
-    trusted_keys,
-    way,
-)
+from sgl_tune.ship.options import AllowUnsignedCodeOption, LandingOptions, RemoteOptions
 from sgl_tune.ship.pulling import Wanted, fetched_json, land, pulled
 from sgl_tune.ship.remote.described import machine_for
-from sgl_tune.ship.remote.remotes import PATIENCE_SECONDS, Listing, offer_json, remote
+from sgl_tune.ship.remote.remotes import Listing, offer_json, remote
 from sgl_tune.ship.signing.signature import keep_signature
-from sgl_tune.ship.signing.trust import Guard
 from sgl_tune.units import human_bytes
 from sgl_tune.verify.environment import read_target
 from sgl_tune.writing import check_place
@@ -41,6 +23,8 @@ _COLUMNS = columns_of("GPU", "ARCH", "PLATFORM", ">SIZE", "MODELS", "PULL/")
 
 
 def pull(
+    landing: LandingOptions,
+    reached: RemoteOptions,
     url: Annotated[
         str,
         Argument(
@@ -55,12 +39,7 @@ def pull(
     list_only: Annotated[
         bool, Option("--list", help="Only list the bundles there; without a tag, list the tags.")
     ] = False,
-    digest: DigestOption = None,
-    trust: TrustOption = None,
     allow_unsigned_code: AllowUnsignedCodeOption = False,
-    cache_dir: CacheDirOption = None,
-    replace: ReplaceOption = False,
-    rekey: RekeyOption = None,
     target: Annotated[
         Path | None,
         Option(
@@ -69,14 +48,7 @@ def pull(
             help="Choose the bundle for this machine, and refuse files that its server would not use.",
         ),
     ] = None,
-    at: PlaceOption = None,
-    owner: OwnerOption = None,
-    force: ForceOption = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only fetch and check the bundle.")] = False,
-    gpu: GpuOption = None,
-    platform: PlatformOption = None,
-    plain_http: PlainHttpOption = False,
-    timeout: TimeoutOption = PATIENCE_SECONDS,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
@@ -89,18 +61,18 @@ def pull(
     Example: sgl-tune pull oci://registry.local/caches/glm:0.5.23 --trust cosign.pub
     """
     out = Output(sink(format, quiet))
-    there = way(out, plain_http, timeout, "pulling")
+    there = reached.way(out, "pulling")
     if list_only:
         with there as how_there:
             _list(out, url, remote(url, how_there).listing())
         return
-    guard = Guard(digest_asked(digest), trusted_keys(trust, allow_unsigned_code), allowed=allow_unsigned_code)
-    wanted = Wanted(url, machine_for(target, gpu, platform), guard, there)
+    guard = landing.guard(allow_unsigned_code)
+    wanted = Wanted(url, machine_for(target, reached.gpu, reached.platform), guard, there)
     if output:
         _keep(out, wanted, output)
         return
-    how = how_asked(cache_dir, at, replace, rekey, owner, dry_run, guard)
-    arrived, fetched = land(out, wanted, how, read_target(target) if target else None, force)
+    how = landing.how(guard, dry_run)
+    arrived, fetched = land(out, wanted, how, read_target(target) if target else None, landing.force)
     out.result(
         {**fetched, "unpacked": arrived_json(arrived)},
         human=lambda: show_arrived(out, arrived),

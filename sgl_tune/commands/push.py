@@ -17,16 +17,17 @@ from sgl_tune.errors import UsageError
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.ship.choice import Asked
 from sgl_tune.ship.compression import SUFFIXES
-from sgl_tune.ship.options import GpuOption, PlainHttpOption, PlatformOption, SignOption, TimeoutOption, way
+from sgl_tune.ship.options import RemoteOptions, SignOption
 from sgl_tune.ship.pack import pack_bundle
 from sgl_tune.ship.remote.described import machine_of
-from sgl_tune.ship.remote.remotes import PATIENCE_SECONDS, Pushed, fits, offer_json, remote
+from sgl_tune.ship.remote.remotes import Pushed, fits, offer_json, remote
 from sgl_tune.ship.signing.keys import read_private_key
 from sgl_tune.units import count, human_bytes
 from sgl_tune.verify.environment import UNTOLD
 
 
 def push(
+    reached: RemoteOptions,
     source: Annotated[
         str,
         Argument(
@@ -45,10 +46,6 @@ def push(
         bool, Option("--replace", help="For oci: remove every other bundle from this tag.")
     ] = False,
     sign: SignOption = None,
-    gpu: GpuOption = None,
-    platform: PlatformOption = None,
-    plain_http: PlainHttpOption = False,
-    timeout: TimeoutOption = PATIENCE_SECONDS,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
 ) -> None:
@@ -63,9 +60,9 @@ def push(
     """
     out = Output(sink(format, quiet))
     key = read_private_key(sign) if sign else None
-    there = way(out, plain_http, timeout, "pushing")
-    with _bundle(out, source, cache_dir) as bundle, there as how:
-        pushed = remote(url, how).push(bundle, machine_of(bundle, gpu, platform), replace, key)
+    with _bundle(out, source, cache_dir) as bundle, reached.way(out, "pushing") as how:
+        machine = machine_of(bundle, reached.gpu, reached.platform)
+        pushed = remote(url, how).push(bundle, machine, replace, key)
     _warn_of_rivals(out, url, pushed)
     out.result(
         {

@@ -6,30 +6,15 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated
 
-from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
+from sgl_tune.cli.format import Format, FormatOption, LockOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.pins.check import refuse_another
-from sgl_tune.pins.option import LockOption
 from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
-from sgl_tune.ship.options import (
-    DigestOption,
-    ForceOption,
-    OwnerOption,
-    PlaceOption,
-    RekeyOption,
-    ReplaceOption,
-    TrustOption,
-    digest_asked,
-    how_asked,
-    trusted_keys,
-    way,
-)
+from sgl_tune.ship.options import LandingOptions, RemoteOptions
 from sgl_tune.ship.pulling import Wanted, is_address, land
 from sgl_tune.ship.remote.described import machine_for
-from sgl_tune.ship.remote.remotes import PATIENCE_SECONDS
 from sgl_tune.ship.signing.signature import signatures_beside
-from sgl_tune.ship.signing.trust import Guard
 from sgl_tune.verify.environment import read_target
 
 
@@ -37,19 +22,12 @@ def unpack(
     bundle: Annotated[
         str, Argument(metavar="FILE|URL", help="A file of `sgl-tune pack`, or a URL for `pull`.")
     ],
-    cache_dir: CacheDirOption = None,
-    replace: ReplaceOption = False,
-    rekey: RekeyOption = None,
+    landing: LandingOptions,
     target: Annotated[
         Path | None,
         Option("--target", metavar="ENV.JSON", help="Refuse files that this machine's server would not use."),
     ] = None,
-    at: PlaceOption = None,
-    digest: DigestOption = None,
-    trust: TrustOption = None,
-    owner: OwnerOption = None,
     lock: LockOption = None,
-    force: ForceOption = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Check the bundle, and unpack nothing.")] = False,
     format: FormatOption = Format.human,
     quiet: QuietOption = False,
@@ -63,19 +41,19 @@ def unpack(
     Example: sgl-tune unpack cache.tar.gz --target env.json
     """
     out = Output(sink(format, quiet))
-    guard = Guard(digest_asked(digest), trusted_keys(trust))
+    guard = landing.guard()
     machine = read_target(target) if target else None
     if lock is not None:
         refuse_another(lock, bundle)
-    how = how_asked(cache_dir, at, replace, rekey, owner, dry_run, guard)
+    how = landing.how(guard, dry_run)
     if is_address(bundle):
-        there = way(out, False, PATIENCE_SECONDS, "pulling")
+        there = RemoteOptions().way(out, "pulling")
         wanted = Wanted(bundle, machine_for(target, None, None), guard, there)
-        arrived, _ = land(out, wanted, how, machine, force)
+        arrived, _ = land(out, wanted, how, machine, landing.force)
     else:
         file = Path(bundle)
         how = dataclasses.replace(how, guard=dataclasses.replace(guard, signatures=signatures_beside(file)))
-        arrived = arrive(out, file, bundle, how, machine, force)
+        arrived = arrive(out, file, bundle, how, machine, landing.force)
     out.result(
         arrived_json(arrived),
         human=lambda: show_arrived(out, arrived),

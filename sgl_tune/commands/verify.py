@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from sgl_tune.cache.completion import keys
-from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, QuietOption, sink
+from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, LockOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.commands.asked import RemoteCodeOption, ServerOption, asked_by
@@ -17,7 +17,6 @@ from sgl_tune.commands.verify_page import github_lines, show_report
 from sgl_tune.deployment.file_option import FileOption, split_positionals
 from sgl_tune.deployment.options import ServerFlags, TargetOption
 from sgl_tune.errors import Ended, UsageError
-from sgl_tune.pins.option import LockOption
 from sgl_tune.recorded.to_paste import to_paste
 from sgl_tune.ship.recognised import is_bundle
 from sgl_tune.stores.find import TACTICS, Stored, store_asked_for, stores_below
