@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
-from io import BufferedReader
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple, TextIO, cast
 
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import open_regular
 
 STDIN = Path("-")
-_GZIP = b"\x1f\x8b\x08"
+_GZIP, _UTF_16 = b"\x1f\x8b\x08", (b"\xff\xfe", b"\xfe\xff")  # how such files begin; Windows writes UTF-16
 _PIECE = 1 << 16
 _LARGEST, _SHORTEST = 1 << 30, 32  # a shorter line counts as much
 _COLOURS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[()][0-9A-B])")
@@ -95,17 +95,19 @@ def _pieces(path: Path) -> Iterator[str]:
         while piece := file.readline(_PIECE):
             if (left := left - max(len(piece), _SHORTEST)) < 0:
                 raise OSError(errno.EOVERFLOW, "is larger than a log of a start", str(path))
-            yield piece.decode("utf-8", "replace")
+            yield piece.decode("utf-8", "replace") if isinstance(piece, bytes) else piece
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a log: `-` is standard input, and gzip is unpacked."""
+def _opened(path: Path) -> Iterator[BinaryIO | TextIO]:
+    """Open a log: `-` is standard input, gzip is unpacked, and UTF-16 decoded."""
     with ExitStack() as stack:
         named = sys.stdin.buffer if path == STDIN else stack.enter_context(open_regular(path, _LARGEST))
         file = cast(BufferedReader, named)
-        packed = file.peek(3)[:3] == _GZIP
-        yield cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=file)) if packed else file)
+        if file.peek(3)[:3] == _GZIP:
+            file = cast(BufferedReader, stack.enter_context(gzip.GzipFile(fileobj=file)))
+        is_wide = file.peek(2)[:2] in _UTF_16
+        yield TextIOWrapper(file, "utf-16", "replace", "\n") if is_wide else cast(BinaryIO, file)
 
 
 class _Parser:

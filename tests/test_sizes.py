@@ -30,9 +30,9 @@ MOST_LINES = {
     "server": 2773, "sglang": 2772, "simulate": 842, "start": 579, "__main__": 6, "asking": 700,
     "cache": 3188, "cli": 1250, "commands": 3294, "compile": 1045,
     "deployment": 2524, "errors": 40, "explain": 545, "export":
-    429, "fleet": 1587, "keys": 846, "locks": 20, "log_lines": 200, "markdown": 57,
-    "memory": 3317, "processes": 692,
-    "reading": 106, "recorded": 587, "server_log": 1732, "servers": 1243, "ship": 5223,
+    429, "fleet": 1587, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
+    "memory": 3314, "processes": 692,
+    "reading": 106, "recorded": 587, "server_log": 1733, "servers": 1243, "ship": 5223,
     "start_report": 1296, "stores": 2608, "units": 77, "verify": 2990, "warm": 2004, "web_page": 36,
     "writing": 125,
 }  # fmt: skip
@@ -74,14 +74,10 @@ def _lines(path: Path) -> int:
     return path.read_bytes().count(b"\n")
 
 
-def _room(path: Path) -> str:
-    return path.relative_to(ROOT).parts[1].removesuffix(".py")
-
-
 def _by_room() -> Counter[str]:
     found: Counter[str] = Counter()
     for path in PRODUCT:
-        found[_room(path)] += _lines(path)
+        found[path.relative_to(ROOT).parts[1].removesuffix(".py")] += _lines(path)
     return found
 
 

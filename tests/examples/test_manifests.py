@@ -36,14 +36,11 @@ def test_kubernetes_schema_accepts_it(path: Path) -> None:
     content = yaml.safe_load(path.read_text())
     if content["kind"] == "LeaderWorkerSet":
         _check_leader_worker_set(content)
-        content = _as_pod(content["spec"]["leaderWorkerTemplate"]["workerTemplate"])
+        spec = content["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
+        content = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "worker"}, "spec": spec}
     kubernetes_validate.validate(content, "1.35", strict=True)
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate({**content, "spec": {**content["spec"], "odd": 1}}, "1.35", strict=True)
-
-
-def _as_pod(template: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "worker"}, "spec": template["spec"]}
 
 
 def _check_leader_worker_set(content: dict[str, Any]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgl_tune.log_lines import LogLine, line_parser
+from sgl_tune.log_lines import LogLine, line_parser, log_pieces
 
 ENTRY = "[2026-11-20 10:00:07.250 DP1 TP3] Load weight begin. avail mem=139.21 GB"
 FRAME = '  File "model_runner.py", line 12, in load_model'
@@ -90,3 +92,13 @@ def test_no_line_before_it_changes_an_entry(junk: bytes) -> None:
     parse = line_parser()
     parse(junk.decode("utf-8", "replace"))
     assert parse(ENTRY) == LogLine(TEXT, "", "DP1 TP3", AT, is_entry=True)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_log_that_windows_wrote_has_the_same_lines(tmp_path: Path, encoding: str) -> None:
+    path, text = tmp_path / "log", f"{ENTRY}\r\n50%\r100% \u2588\n{'x' * 70_000}\n{FRAME}"
+    path.write_text(text)
+    plain, wide = list(log_pieces(path)), f"\ufeff{text}".encode(encoding)
+    for raw in (wide, gzip.compress(wide), wide[:-1]):  # the last one is still written
+        path.write_bytes(raw)
+        assert list(log_pieces(path))[:4] == plain[:4] and len(plain) == 5

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sgl_tune.cli.table import Column, columns_of
 from sgl_tune.memory.parts import ORDER, beyond_peak, peaking
-from sgl_tune.memory.report import Answer, Comparison, Constant, MemoryReport, Row
+from sgl_tune.memory.report import Answer, Comparison, MemoryReport, Row
 from sgl_tune.units import memory_bytes
 
 _LARGEST = 5
@@ -87,12 +87,9 @@ def constants(report: MemoryReport) -> Table:
     total = memory_bytes(sum(one.bytes for one in report.constants))
     title = f"Memory outside torch: {total} of calibrated constants (±{memory_bytes(report.margin_bytes)})"
     columns = columns_of(">SIZE", "OF", "KNOWN FROM/")
-    rows = tuple((memory_bytes(one.bytes), _of(one), one.source) for one in report.constants)
+    named = ((one, one.name if one.times == 1 else f"{one.times:,} x {one.name}") for one in report.constants)
+    rows = tuple((memory_bytes(one.bytes), name, one.source) for one, name in named)
     return Table(title, columns, rows)
-
-
-def _of(constant: Constant) -> str:
-    return constant.name if constant.times == 1 else f"{constant.times:,} x {constant.name}"
 
 
 def _starts(title: str, first: str, reports: Mapping[str, MemoryReport], below: str = "") -> Table:

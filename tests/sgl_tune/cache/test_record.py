@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.cache.record import (
-    CacheFile,
     Entry,
     KeyParts,
     parse_cache_file,
@@ -22,10 +21,6 @@ MOE_KEY = (
     "('trtllm::fused_moe::gemm1', 'MoERunner', ((2048, 2048), (128, 1536, 2048), (0,)), "
     "(torch.bfloat16, 8, False))"
 )
-
-
-def _make_file(document: object) -> CacheFile:
-    return parse_cache_file(Path("rank.json"), json.dumps(document).encode())
 
 
 def test_a_moe_key_has_its_parts_and_bucket() -> None:
@@ -94,7 +89,8 @@ def test_a_malformed_entry_reads_as_empty_rather_than_failing(value: object) -> 
 
 
 def test_members_keep_their_order_and_reserved_ones_are_not_entries() -> None:
-    file = _make_file({"b": 1, "_metadata": {"gpu": "x"}, "a": 2, "_records": {}, "_generation": "g"})
+    document = {"b": 1, "_metadata": {"gpu": "x"}, "a": 2, "_records": {}, "_generation": "g"}
+    file = parse_cache_file(Path("rank.json"), json.dumps(document).encode())
     assert list(file.entries.items()) == [("b", 1), ("a", 2)]
     assert [entry.key for entry in file] == ["b", "a"]
     assert (file.metadata, file.records, file.generation) == ({"gpu": "x"}, {}, "g")

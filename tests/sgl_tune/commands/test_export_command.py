@@ -25,10 +25,6 @@ def _export(source: Path, folder: Path, *more: object) -> dict[str, Any]:
     return data
 
 
-def _names(data: dict[str, Any]) -> list[str]:
-    return [Path(path).name for path in data["files"]]
-
-
 def test_each_rank_gets_the_file_that_flashinfer_would_save(tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names(tp=2))
     ran = run("export", KEY[:6], "--cache-dir", tmp_path, "--to", "vllm", "-o", tmp_path / "hash", "-q")
@@ -56,7 +52,7 @@ def test_vllm_numbers_replicas_then_stages_then_ranks(
 ) -> None:
     source = cache_folder(tmp_path)
     write_ranks(source, rank_names(tp=2))
-    found = _names(_export(source, tmp_path / "hash", *flags))
+    found = [Path(path).name for path in _export(source, tmp_path / "hash", *flags)["files"]]
     assert found == [f"autotune_configs_{name}.json" for name in names]
 
 

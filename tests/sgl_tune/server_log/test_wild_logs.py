@@ -103,16 +103,12 @@ LOGS = {
 }  # fmt: skip
 
 
-def _collected(log: str, prefix: str) -> str:
-    return "".join(prefix + line for line in log.splitlines(keepends=True))
-
-
 @pytest.mark.parametrize("name", LOGS)
 def test_the_first_line_names_the_death_whoever_collected_the_log(name: str, tmp_path: Path) -> None:
     log, first, remedy = LOGS[name]
     path = tmp_path / "server.log"
     for collector, prefix in COLLECTORS.items():
-        path.write_text(_collected(log, prefix))
+        path.write_text("".join(prefix + line for line in log.splitlines(keepends=True)))
         ran = run_here("mem-report", "--log", path)
         head, *rest = ran.out.splitlines()
         for source in ("r1-0/sglang", "gpu-7", "sglang-1", "SGLangEngine pid=952, ip=10.150.236.219"):

@@ -120,7 +120,8 @@ class _Handler(BaseHTTPRequestHandler):
         kind, _, name = self.path.strip("/").partition("/")
         self.index.asked.append((self.command, name, self.headers.get("Range", "")))
         if kind == "simple":
-            found = [file for file in self.index.folder.glob("*.whl") if _project(file) == name]
+            wheels = self.index.folder.glob("*.whl")
+            found = [one for one in wheels if one.name.partition("-")[0].replace("_", "-") == name]
             told = {"meta": {"api-version": "1.1"}, "name": name, "files": list(map(_file, found))}
             self._send(200 if found else 404, json.dumps(told).encode(), _JSON)
             return
@@ -159,10 +160,6 @@ class _Handler(BaseHTTPRequestHandler):
             released.wait()
             return
         self.wfile.write(body)
-
-
-def _project(file: Path) -> str:
-    return file.name.partition("-")[0].replace("_", "-")
 
 
 def _file(file: Path) -> dict[str, object]:

@@ -30,10 +30,6 @@ def _unpack(bundle: Path, root: Path, between: Callable[[Path], None]) -> set[st
     return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
 
 
-def _alone(bundle: Path, root: Path) -> set[str]:
-    return _unpack(bundle, root, lambda folder: None)
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -53,7 +49,7 @@ def test_no_command_changes_what_is_only_staged(words: str, whole: Path, tmp_pat
         said.append(run(*words.replace("ROOT", str(root)).split()))
         assert _contents(folder) == before
 
-    assert _unpack(whole, root, between) == _alone(whole, tmp_path / "alone")
+    assert _unpack(whole, root, between) == _unpack(whole, tmp_path / "alone", lambda folder: None)
     assert said[0].code == 0, said[0].err
 
 
