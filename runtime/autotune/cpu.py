@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from flashinfer.autotuner import AutoTuner, TunableRunner, TuningConfig
 from flashinfer.fused_moe.utils import get_hybrid_num_tokens_buckets, map_to_hybrid_bucket
+from torch import Tensor
 
 from runtime.autotune.installed import config_of_rows
 
@@ -23,10 +24,10 @@ _MOST_GATHERED_ROWS = 32
 _MOST_DENSE_ROWS = 512
 _SYNTHETIC_SEED = 20
 
-Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def masked_rows(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def masked_rows(x: Tensor, expert: Tensor, w: Tensor) -> Tensor:
     """Compute one expert after the other, each on its rows."""
     out = x.new_zeros(x.shape[0], w.shape[1])
     for number in range(w.shape[0]):
@@ -36,7 +37,7 @@ def masked_rows(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch
     return out
 
 
-def sorted_segments(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def sorted_segments(x: Tensor, expert: Tensor, w: Tensor) -> Tensor:
     """Sort rows by expert once, then compute one matrix product per segment."""
     order = torch.argsort(expert)
     counts = torch.bincount(expert + 1, minlength=w.shape[0] + 1).tolist()
@@ -49,12 +50,12 @@ def sorted_segments(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> t
     return torch.empty_like(result).index_copy_(0, order, result)
 
 
-def sorted_segments_fp32(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def sorted_segments_fp32(x: Tensor, expert: Tensor, w: Tensor) -> Tensor:
     """Compute in fp32, for CPUs on which half-precision products are slower than the two conversions."""
     return sorted_segments(x.float(), expert, w.float()).to(x.dtype)
 
 
-def padded_batches(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def padded_batches(x: Tensor, expert: Tensor, w: Tensor) -> Tensor:
     """Pad every expert's rows to the longest, and compute one batched product."""
     order = torch.argsort(expert)
     counts = torch.bincount(expert + 1, minlength=w.shape[0] + 1)
@@ -69,13 +70,13 @@ def padded_batches(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> to
     return out
 
 
-def gathered_weights(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def gathered_weights(x: Tensor, expert: Tensor, w: Tensor) -> Tensor:
     """Copy its expert's matrix for every row, which pays only for few rows."""
     out = torch.bmm(w[expert.clamp(min=0)], x.unsqueeze(2)).squeeze(2)
     return out.masked_fill_((expert < 0).unsqueeze(1), 0)
 
 
-def every_expert(x: torch.Tensor, expert: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def every_expert(x: Tensor, expert: Tensor, w: Tensor) -> Tensor:
     """Compute one large product with all experts' matrices, and discard most of it."""
     product = (x @ w.flatten(0, 1).t()).unflatten(1, w.shape[:2])
     out = product[torch.arange(x.shape[0]), expert.clamp(min=0)]
@@ -98,10 +99,10 @@ class CpuGroupedGemm(TunableRunner):
     def __init__(self, num_experts: int) -> None:
         self.num_experts = num_experts
 
-    def get_cache_key_extras(self, inputs: list[torch.Tensor]) -> tuple[Any, ...]:
+    def get_cache_key_extras(self, inputs: list[Tensor]) -> tuple[Any, ...]:
         return (inputs[0].dtype, self.num_experts)
 
-    def get_valid_tactics(self, inputs: list[torch.Tensor], profile: Any) -> list[int]:
+    def get_valid_tactics(self, inputs: list[Tensor], profile: Any) -> list[int]:
         x, expert, _ = inputs
         rows = expert.numel()
         unfit: dict[Kernel, bool] = {
@@ -112,8 +113,8 @@ class CpuGroupedGemm(TunableRunner):
         return [number for number, kernel in enumerate(KERNELS) if not unfit.get(kernel, False)]
 
     def forward(
-        self, inputs: list[torch.Tensor], tactic: int = -1, do_preparation: bool = False, **_: Any
-    ) -> torch.Tensor | None:
+        self, inputs: list[Tensor], tactic: int = -1, do_preparation: bool = False, **_: Any
+    ) -> Tensor | None:
         if do_preparation:
             return None
         x, expert, w = inputs
@@ -133,8 +134,8 @@ def tuning_config(tune_max_num_tokens: int, local_experts: int) -> TuningConfig:
     )
 
 
-def _even_routing(local_experts: int) -> Callable[..., torch.Tensor]:
-    def initializer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _even_routing(local_experts: int) -> Callable[..., Tensor]:
+    def initializer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         generator = torch.Generator(device).manual_seed(_SYNTHETIC_SEED)
         return torch.randint(local_experts, shape, dtype=dtype, device=device, generator=generator)
 
@@ -142,14 +143,8 @@ def _even_routing(local_experts: int) -> Callable[..., torch.Tensor]:
 
 
 def grouped_gemm(
-    op: str,
-    x: torch.Tensor,
-    expert: torch.Tensor,
-    w: torch.Tensor,
-    *,
-    num_experts: int,
-    tune_max_num_tokens: int,
-) -> torch.Tensor:
+    op: str, x: Tensor, expert: Tensor, w: Tensor, *, num_experts: int, tune_max_num_tokens: int
+) -> Tensor:
     """Multiply x [T, K] or [T, k, K] by expert: `expert` [T, k] int64 are this rank's, w is [E, N, K]."""
     inputs = [x, expert, w]
     config = tuning_config(tune_max_num_tokens, w.shape[0])

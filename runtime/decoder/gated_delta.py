@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from runtime.decoder.build import Build
 from runtime.decoder.convolution import Convolution
@@ -49,9 +49,7 @@ class GatedDeltaNet(nn.Module):
         self.projection = build.linear(all_of, hidden, kept_as=(*self.sizes, self.sizes[2]))
         self.gates = build.linear(gates, hidden, kept_as=(length(self.heads),) * 2)
 
-    def forward(
-        self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward(self, x: Tensor, batch: ForwardBatch, pool: KVPool, table: Tensor | None) -> Tensor:
         assert pool.states is not None
         state, rows, config = pool.states.layer(self.layer_id), Rows.of(batch), self.config
         mixed, gate, strength, step = self._split(self.projection(x), self.gates(x))
@@ -63,9 +61,7 @@ class GatedDeltaNet(nn.Module):
         normed = self.norm(answer.flatten(0, 1), gate.flatten(0, 1))
         return self.out(normed.view(x.shape[0], -1))
 
-    def _split(
-        self, projected: torch.Tensor, gates: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _split(self, projected: Tensor, gates: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return queries, keys and values as one, the norm's gate [T, heads, V], strengths, steps."""
         config, heads = self.config, length(self.heads)
         ratio = config.num_value_heads // config.num_key_heads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from runtime.decoder.build import Build
 from runtime.forward.batch import ForwardBatch
@@ -48,9 +48,7 @@ class GroupedQueryAttention(nn.Module):
             self.sinks = build.vector(length(self.heads), torch.float32 if is_wide else build.dtype)
         self.layer = AttentionLayer(layer_id, config.scale, config.window, self.sinks)
 
-    def forward(
-        self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward(self, x: Tensor, batch: ForwardBatch, pool: KVPool, table: Tensor | None) -> Tensor:
         q, k, v = (one.unflatten(-1, (-1, self.head_dim)) for one in self.qkv(x).split(self.sizes, -1))
         gate = None
         if self.has_gate:  # each head's query, then its gate
@@ -82,7 +80,7 @@ class HeadNorms(nn.Module):
         super().__init__()
         self.q_norm, self.k_norm = q_norm, k_norm
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor) -> None:
+    def forward(self, q: Tensor, k: Tensor) -> None:
         self.q_norm.in_place(q)
         self.k_norm.in_place(k)
 
@@ -94,7 +92,7 @@ class WholeNorms(HeadNorms):
         super().__init__(q_norm, k_norm)
         self.comm = build.comm
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor) -> None:
+    def forward(self, q: Tensor, k: Tensor) -> None:
         squares = torch.stack((_squares(q), _squares(k)))
         self.comm.all_reduce(squares, "attn_tp")
         for x, norm, sums in zip((q, k), (self.q_norm, self.k_norm), squares, strict=True):
@@ -114,6 +112,6 @@ def _query_key_norms(
     return WholeNorms(build.norm(of_q, length(q), rows=q), build.norm(of_k, length(kv), rows=kv), build)
 
 
-def _squares(x: torch.Tensor) -> torch.Tensor:
+def _squares(x: Tensor) -> Tensor:
     """Return the sum of squares of each token, [T, heads, width] -> [T], in fp32."""
     return torch.linalg.vector_norm(x, dim=(1, 2), dtype=torch.float32).square()

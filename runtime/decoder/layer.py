@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from runtime.decoder.build import Build
 from runtime.decoder.gated_delta import GatedDeltaNet
@@ -38,11 +37,11 @@ _NORMS: dict[str, tuple[tuple[str, str | None], tuple[str, str | None]]] = {
 class StageState:
     """What layers and pipeline stages pass on: the last output, not yet added to the residual."""
 
-    hidden: torch.Tensor
-    residual: torch.Tensor | None = None  # None before the first layer
+    hidden: Tensor
+    residual: Tensor | None = None  # None before the first layer
 
     @property
-    def parts(self) -> dict[str, torch.Tensor]:
+    def parts(self) -> dict[str, Tensor]:
         named = {"hidden": self.hidden, "residual": self.residual}
         return {name: rows for name, rows in named.items() if rows is not None}
 
@@ -56,13 +55,13 @@ class Norms(nn.Module):
         self.before = build.norm_of_rows(f"{layer}.{before}")
         self.after: RMSNorm | None = None if after is None else build.norm_of_rows(f"{layer}.{after}")
 
-    def enter(self, state: StageState) -> tuple[torch.Tensor, torch.Tensor]:
+    def enter(self, state: StageState) -> tuple[Tensor, Tensor]:
         """Return the part's input, and the residual with the last output added."""
         if state.residual is None:
             return self.before(state.hidden), state.hidden
         return self.before.add(state.hidden, state.residual), state.residual
 
-    def leave(self, answer: torch.Tensor) -> torch.Tensor:
+    def leave(self, answer: Tensor) -> Tensor:
         return answer if self.after is None else self.after.in_place(answer)
 
 
@@ -87,7 +86,7 @@ class DecoderLayer(nn.Module):
         self.mlp_norms = None if self.mlp is None else Norms(build, name, of_mlp)
 
     def forward(
-        self, state: StageState, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
+        self, state: StageState, batch: ForwardBatch, pool: KVPool, table: Tensor | None
     ) -> StageState:
         if self.mixer is not None and self.mixer_norms is not None:
             rows, residual = self.mixer_norms.enter(state)

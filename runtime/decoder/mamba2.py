@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from runtime.decoder.build import Build
 from runtime.decoder.convolution import Convolution
@@ -48,9 +48,7 @@ class Mamba2Mixer(nn.Module):
         back = [Part(f"{name}.out_proj", hidden)]
         self.out = build.linear(back, inner, bias=bias, adds_bias=rank == 0, columns_over=ranks)
 
-    def forward(
-        self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward(self, x: Tensor, batch: ForwardBatch, pool: KVPool, table: Tensor | None) -> Tensor:
         assert pool.states is not None
         state, rows, config = pool.states.layer(self.layer_id), Rows.of(batch), self.config
         gate, mixed, step = self.projection(x).split(self.sizes, dim=-1)
@@ -61,7 +59,7 @@ class Mamba2Mixer(nn.Module):
         del values, keys, queries, q, k, v
         return self.out(self._normed(answer, gate))
 
-    def _normed(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    def _normed(self, x: Tensor, gate: Tensor) -> Tensor:
         if self.comm.size("attn_tp") == 1 or self.config.num_groups > 1:
             return self.norm(x, gate)
         opened = x * F.silu(gate.float())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from runtime.decoder.build import Build
 from runtime.forward.batch import ForwardBatch
@@ -25,9 +25,9 @@ _EPS = 1e-6  # whatever the norms of rows have
 class LatentAttention(nn.Module):
     """Latent attention. Its output is a partial sum over the attention-TP group."""
 
-    keys_in: torch.Tensor
-    values_out: torch.Tensor
-    absorbed_scale: torch.Tensor | None = None
+    keys_in: Tensor
+    values_out: Tensor
+    absorbed_scale: Tensor | None = None
 
     def __init__(self, build: Build, layer_id: int, name: str) -> None:
         super().__init__()
@@ -67,16 +67,14 @@ class LatentAttention(nn.Module):
         self.register_buffer("keys_in", keys.transpose(1, 2).contiguous().transpose(1, 2))  # columns apart
         self.register_buffer("values_out", values.clone(memory_format=torch.contiguous_format))
 
-    def _product(self, rows: torch.Tensor, absorbed: torch.Tensor) -> torch.Tensor:
+    def _product(self, rows: Tensor, absorbed: Tensor) -> Tensor:
         """Multiply [T, heads, k] with [heads, k, n] into [T, heads, n]."""
         rows = rows.transpose(0, 1)
         if self.absorbed_scale is None:
             return torch.bmm(rows, absorbed).transpose(0, 1)
         return fp8_head_products(rows, absorbed, self.absorbed_scale).transpose(0, 1)
 
-    def forward(
-        self, x: torch.Tensor, batch: ForwardBatch, pool: KVPool, table: torch.Tensor | None
-    ) -> torch.Tensor:
+    def forward(self, x: Tensor, batch: ForwardBatch, pool: KVPool, table: Tensor | None) -> Tensor:
         assert self.rope is not None and table is not None
         nope, rank = self.mla.qk_nope_head_dim, self.mla.kv_lora_rank
         down, latent = self.down(x).split(self.sizes, dim=-1)
@@ -115,13 +113,8 @@ class Indexer(nn.Module):
         self.key_norm_bias = build.vector(size, torch.float32)
 
     def forward(
-        self,
-        x: torch.Tensor,
-        compressed: torch.Tensor,
-        batch: ForwardBatch,
-        pool: KVPool,
-        table: torch.Tensor,
-    ) -> torch.Tensor | None:
+        self, x: Tensor, compressed: Tensor, batch: ForwardBatch, pool: KVPool, table: Tensor
+    ) -> Tensor | None:
         heads, size = self.config.num_heads, self.config.head_dim
         q = self.query(compressed).unflatten(-1, (heads, size))
         if self.key is None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from runtime.decoder.build import Build
 from runtime.decoder.experts import Experts
@@ -26,7 +25,7 @@ class DenseLayer(nn.Module):
         size, rank = build.comm.size("tp"), build.comm.rank("tp")
         self.mlp = make_mlp(build, name, build.model.intermediate_size, size, rank)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return scatter(self.mlp(gather(x, self.comm)), x.shape[0], self.comm)
 
 
@@ -61,12 +60,12 @@ class MoELayer(nn.Module):
     def finalize(self) -> None:
         self.weights = self.backend.prepare(self.experts.weights())
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         if self.shared is not None and self.dispatcher.replicates_shared_experts:
             return self._exchanged(x, None).add_(self._answer(self.shared, x))
         return self._exchanged(x, self.shared)
 
-    def _exchanged(self, x: torch.Tensor, shared: MLP | None) -> torch.Tensor:
+    def _exchanged(self, x: Tensor, shared: MLP | None) -> Tensor:
         """Run the experts; add the output of a `shared` expert that is split over the same ranks."""
         rows, topk = self.dispatcher.dispatch(x, self._route)
         out = self._experts(rows, topk)
@@ -74,20 +73,20 @@ class MoELayer(nn.Module):
             out.add_(self._answer(shared, rows))
         return self.dispatcher.combine(out, x.shape[0])
 
-    def _route(self, rows: torch.Tensor) -> TopK:
+    def _route(self, rows: Tensor) -> TopK:
         """Route the rows. A shared expert that runs as a routed one is weighted by its gate."""
         topk = self.router(rows)
         if self.shared is None and self.shared_gate is not None:
             topk.weights[:, -1:] = self.shared_gate(rows).sigmoid()
         return topk
 
-    def _experts(self, rows: torch.Tensor, topk: TopK) -> torch.Tensor:
+    def _experts(self, rows: Tensor, topk: TopK) -> Tensor:
         if self.latents is None:
             return self.backend.forward(rows, topk, self.weights)
         down, up = self.latents
         return up(self.backend.forward(down(rows), topk, self.weights))
 
-    def _answer(self, shared: MLP, x: torch.Tensor) -> torch.Tensor:
+    def _answer(self, shared: MLP, x: Tensor) -> Tensor:
         answer = shared(x)
         return answer if self.shared_gate is None else answer.mul_(self.shared_gate(x).sigmoid_())
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from runtime.decoder.draft import DraftModel, next_step
 from runtime.forward.batch import ForwardBatch, ForwardMode, LogitsMode, dummy_decode_batch
@@ -127,9 +128,7 @@ def make_draft_runners(
     return DraftRunners(steps, extend)
 
 
-def best_branches(
-    out: LogitsOutput, scores: torch.Tensor, width: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def best_branches(out: LogitsOutput, scores: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return each request's `width` likeliest continuations: tokens, log-probabilities, rows continued."""
     assert out.next_token_logits is not None
     best = out.next_token_logits.log_softmax(dim=-1).topk(width, dim=-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from runtime.forward.kv_packing import FP8_MAX
 
@@ -15,17 +16,13 @@ _ALIGNMENT = 32  # of rows and columns
 _TILE_ROWS, _TILE_COLUMNS = 128, 4
 
 
-def quantize_fp8(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+def quantize_fp8(x: Tensor, scale: Tensor) -> Tensor:
     return (x.float() / scale).clamp_(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
 
 
 def fp8_gemm(
-    quantized: torch.Tensor,
-    weight: torch.Tensor,
-    input_scale: torch.Tensor,
-    weight_scale: torch.Tensor,
-    dtype: torch.dtype,
-) -> torch.Tensor:
+    quantized: Tensor, weight: Tensor, input_scale: Tensor, weight_scale: Tensor, dtype: torch.dtype
+) -> Tensor:
     """Multiply [m, k] with [n, k] into [m, n]."""
     batch_of_one = quantized.unsqueeze(0), weight.t().unsqueeze(0)
     product = fp8_products(*batch_of_one, input_scale.reshape(1), weight_scale.reshape(1), dtype)
@@ -33,31 +30,22 @@ def fp8_gemm(
 
 
 def fp8_products(
-    quantized: torch.Tensor,
-    matrices: torch.Tensor,
-    input_scale: torch.Tensor,
-    scale: torch.Tensor,
-    dtype: torch.dtype,
-) -> torch.Tensor:
+    quantized: Tensor, matrices: Tensor, input_scale: Tensor, scale: Tensor, dtype: torch.dtype
+) -> Tensor:
     """Multiply [b, m, k] with [b, k, n], stored column by column, into [b, m, n]."""
     from flashinfer import bmm_fp8
 
     return bmm_fp8(quantized, matrices, input_scale, scale, dtype, backend="cublas")
 
 
-def capability(x: torch.Tensor) -> int:
+def capability(x: Tensor) -> int:
     """Return the major compute capability of the GPU, or 0 without a GPU."""
     return torch.cuda.get_device_capability(x.device)[0] if x.is_cuda else 0
 
 
 def fp4_gemm(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    scale: torch.Tensor,
-    global_scale: torch.Tensor,
-    input_scale: torch.Tensor,
-    backend: str,
-) -> torch.Tensor:
+    x: Tensor, weight: Tensor, scale: Tensor, global_scale: Tensor, input_scale: Tensor, backend: str
+) -> Tensor:
     """Multiply [m, k] with packed [n, k / 2] into [m, n]. FlashInfer reads the weight by columns, padded."""
     from flashinfer import fp4_quantize, mm_fp4
 
@@ -76,7 +64,7 @@ def fp4_gemm(
     return product[:, :rows]
 
 
-def interleaved(scale: torch.Tensor) -> torch.Tensor:
+def interleaved(scale: Tensor) -> Tensor:
     """Reorder into tiles of 128 rows and 4 columns; inside a tile the order is 32 x 4 x 4."""
     rows, columns = scale.shape
     padded = F.pad(scale.view(torch.uint8), (0, -columns % _TILE_COLUMNS, 0, -rows % _TILE_ROWS))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from runtime.forward.kv_packing import FP8, FP8_MAX
 
@@ -96,9 +97,7 @@ def _block_matmul(
     tl.store(place, total.to(out.dtype.element_ty), mask=rows[:, None] & columns[None, :])
 
 
-def rms_norm(
-    x: torch.Tensor, out: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None
-) -> None:
+def rms_norm(x: Tensor, out: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> None:
     """Write the RMS norm of x, or of residual += x, to out. Both are [rows, size] or [rows, heads, size],
     with the values of a head contiguous."""
     heads = x.shape[1] if x.dim() == 3 else 1
@@ -111,7 +110,7 @@ def rms_norm(
         )  # fmt: skip
 
 
-def rope(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool) -> None:
+def rope(x: Tensor, table: Tensor, positions: Tensor, interleaved: bool) -> None:
     """Rotate the first `table.shape[1]` values of each head of x [tokens, heads, size], in place."""
     half = table.shape[1] // 2
     if x.numel():
@@ -121,7 +120,7 @@ def rope(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interlea
         )  # fmt: skip
 
 
-def quantize(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, group: int) -> None:
+def quantize(x: Tensor, out: Tensor, scales: Tensor, group: int) -> None:
     """Quantize to fp8 with one scale per `group` values of a row; scales are [rows, groups]."""
     rows, size = x.shape
     groups = scales.shape[1]
@@ -131,9 +130,7 @@ def quantize(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, group: in
     )  # fmt: skip
 
 
-def fp8_block_linear(
-    x: torch.Tensor, weight: torch.Tensor, scale_inv: torch.Tensor, block: tuple[int, int]
-) -> torch.Tensor:
+def fp8_block_linear(x: Tensor, weight: Tensor, scale_inv: Tensor, block: tuple[int, int]) -> Tensor:
     rows, size = x.shape
     out = x.new_empty(rows, weight.shape[0])
     if not rows:

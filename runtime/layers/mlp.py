@@ -5,9 +5,8 @@ An activation is one kernel on a server, so it is one op here, which allocates o
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from runtime.layers.linear import Linear
 from runtime.simulate.kernel import kernel
@@ -24,28 +23,28 @@ class MLP(nn.Module):
         self.up, self.down = up, down
         self.activate = _ACTIVATIONS[activation]
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return self.down(self.activate(self.up(x)))
 
 
-def _half(x: torch.Tensor) -> torch.Tensor:
+def _half(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], x.shape[1] // 2)
 
 
 @kernel(lambda x: x.new_empty(x.shape))
-def squared_relu(x: torch.Tensor) -> torch.Tensor:
+def squared_relu(x: Tensor) -> Tensor:
     return F.relu(x).square_()
 
 
 @kernel(_half)
-def silu_and_mul(x: torch.Tensor) -> torch.Tensor:
+def silu_and_mul(x: Tensor) -> Tensor:
     """Return silu(gate) * up [T, I] for rows [T, 2 I] with gates before ups."""
     gate, up = x.chunk(2, dim=-1)
     return F.silu(gate).mul_(up)
 
 
 @kernel(_half)
-def gelu_and_mul(x: torch.Tensor) -> torch.Tensor:
+def gelu_and_mul(x: Tensor) -> Tensor:
     """Return gelu(gate) * up [T, I], by tanh, for rows [T, 2 I] with gates before ups."""
     gate, up = x.chunk(2, dim=-1)
     return F.gelu(gate, approximate="tanh").mul_(up)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from runtime.server.layer_config import RopeConfig, mscale
 from runtime.simulate.kernel import in_place, kernel
@@ -31,11 +31,11 @@ class RopeTables(nn.Module):
             self._ropes.append(rope)
         return f"table_{self._ropes.index(rope)}"
 
-    def table(self, name: str | None) -> torch.Tensor | None:
+    def table(self, name: str | None) -> Tensor | None:
         return None if name is None else self.get_buffer(name)
 
 
-def rope_table(rope: RopeConfig, device: torch.device) -> torch.Tensor:
+def rope_table(rope: RopeConfig, device: torch.device) -> Tensor:
     """Return [max_position, rotary_dim] fp32: cosines, then sines."""
     frequencies, scale = _frequencies(rope, device)
     positions = torch.arange(rope.max_position, dtype=torch.float32, device=device)
@@ -43,7 +43,7 @@ def rope_table(rope: RopeConfig, device: torch.device) -> torch.Tensor:
     return torch.cat([angles.cos(), angles.sin()], dim=-1).mul_(scale)
 
 
-def _frequencies(rope: RopeConfig, device: torch.device) -> tuple[torch.Tensor, float]:
+def _frequencies(rope: RopeConfig, device: torch.device) -> tuple[Tensor, float]:
     exponents = torch.arange(0, rope.dim, 2, dtype=torch.float32, device=device) / rope.dim
     plain, given = 1.0 / (rope.theta**exponents), rope.parameters
     kind = given.get("rope_type", "default")
@@ -54,7 +54,7 @@ def _frequencies(rope: RopeConfig, device: torch.device) -> tuple[torch.Tensor, 
     return plain / given["factor"] if kind == "linear" else plain, 1.0
 
 
-def _llama3(plain: torch.Tensor, rope: Mapping[str, Any]) -> torch.Tensor:
+def _llama3(plain: Tensor, rope: Mapping[str, Any]) -> Tensor:
     """Stretch long wavelengths by the factor, keep short ones, and blend those between."""
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
     turns = rope["original_max_position_embeddings"] / (2 * math.pi / plain)
@@ -62,7 +62,7 @@ def _llama3(plain: torch.Tensor, rope: Mapping[str, Any]) -> torch.Tensor:
     return plain / rope["factor"] * (1 - keep) + plain * keep
 
 
-def _yarn(plain: torch.Tensor, rope: Mapping[str, Any], theta: float, dim: int) -> torch.Tensor:
+def _yarn(plain: Tensor, rope: Mapping[str, Any], theta: float, dim: int) -> Tensor:
     original = rope["original_max_position_embeddings"]
 
     def dimension_of(rotations: float) -> float:
@@ -88,9 +88,7 @@ def _yarn_attention_factor(rope: Mapping[str, Any]) -> float:
 
 
 @kernel(in_place)
-def rope_(
-    q: torch.Tensor, k: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool
-) -> None:
+def rope_(q: Tensor, k: Tensor, table: Tensor, positions: Tensor, interleaved: bool) -> None:
     """Rotate the first `rotary_dim` values of each head of q [T, heads, D], k [T, kv heads, D], in place."""
     for x in (q, k):
         if x.is_cuda:
@@ -101,7 +99,7 @@ def rope_(
             _rotate(x, table, positions, interleaved)
 
 
-def _rotate(x: torch.Tensor, table: torch.Tensor, positions: torch.Tensor, interleaved: bool) -> None:
+def _rotate(x: Tensor, table: Tensor, positions: Tensor, interleaved: bool) -> None:
     dim = table.shape[1]
     cos, sin = table[positions].to(x.dtype).unsqueeze(1).chunk(2, dim=-1)
     rotary = x[..., :dim]

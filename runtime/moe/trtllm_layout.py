@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from runtime.moe.weights import ExpertWeights
 from runtime.server.errors import ConfigError
@@ -19,7 +20,7 @@ _TILE_ROWS = 128  # of the kernels' epilogue
 _BLOCK_BYTES = 128  # along k, in the block-major layout of bf16
 _FP4_GROUP = 16
 
-Permutations = dict[torch.Size, torch.Tensor]
+Permutations = dict[torch.Size, Tensor]
 
 
 def kind_of(weights: ExpertWeights) -> Kind:
@@ -51,7 +52,7 @@ def lay_out(weights: ExpertWeights) -> ExpertWeights:
         return _shuffled_fp4(weights) if kind == "nvfp4" else weights
 
 
-def swap_halves(rows: torch.Tensor) -> None:
+def swap_halves(rows: Tensor) -> None:
     """Turn [gate, up] into [up, gate], in place."""
     half = rows.shape[1] // 2
     for expert in rows:
@@ -65,7 +66,7 @@ def _block_major(weights: ExpertWeights) -> ExpertWeights:
 
     known: Permutations = {}
 
-    def packed(matrices: torch.Tensor, is_up: bool) -> torch.Tensor:
+    def packed(matrices: Tensor, is_up: bool) -> Tensor:
         for expert in matrices:
             rows = expert.clone().view(torch.uint8)
             rows = rows[_permutation(known, rows, is_up)].contiguous()
@@ -92,9 +93,7 @@ def _shuffled_fp4(weights: ExpertWeights) -> ExpertWeights:
     return weights
 
 
-def _permutation(
-    known: Permutations, rows: torch.Tensor, is_up: bool, scale_group: int | None = None
-) -> torch.Tensor:
+def _permutation(known: Permutations, rows: Tensor, is_up: bool, scale_group: int | None = None) -> Tensor:
     from flashinfer.fused_moe.core import (
         _maybe_get_cached_w3_w1_permute_indices,
         get_w2_permute_indices_with_cache,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool, PoolShape, SlidingSlots
@@ -61,14 +62,14 @@ class Tokens:
     """Every token of every request, as a model computed them: q, k [length, heads, size]; all in `dtype`."""
 
     lengths: Lengths
-    q: list[torch.Tensor]
-    k: list[torch.Tensor]
-    v: list[torch.Tensor]
+    q: list[Tensor]
+    k: list[Tensor]
+    v: list[Tensor]
 
-    def prefixes(self, of: list[torch.Tensor]) -> torch.Tensor:
+    def prefixes(self, of: list[Tensor]) -> Tensor:
         return torch.cat([rows[:prefix] for rows, prefix in zip(of, self.lengths.prefixes, strict=True)])
 
-    def new(self, of: list[torch.Tensor]) -> torch.Tensor:
+    def new(self, of: list[Tensor]) -> Tensor:
         return torch.cat([rows[prefix:] for rows, prefix in zip(of, self.lengths.prefixes, strict=True)])
 
 
@@ -82,7 +83,7 @@ def make_tokens(
 ) -> Tokens:
     totals = [prefix + new for prefix, new in zip(lengths.prefixes, lengths.new, strict=True)]
 
-    def rows(shape: tuple[int, int]) -> list[torch.Tensor]:
+    def rows(shape: tuple[int, int]) -> list[Tensor]:
         return [torch.randn(total, *shape).to(device, dtype) for total in totals]
 
     return Tokens(lengths, rows(q), rows(k), rows(v or k))
@@ -114,7 +115,7 @@ def run_grouped(
     dtype: torch.dtype,
     device: torch.device,
     kv_dtype: torch.dtype | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """What the pool's attention says of the new tokens, and what is right."""
     pool = make_pool(kind, kv_dtype or dtype, device)
     keys, values = (kind.kv_heads, kind.head_dim), (kind.kv_heads, kind.head_dim)
@@ -138,7 +139,7 @@ def run_latent(
     device: torch.device,
     kv_dtype: torch.dtype | None = None,
     keep: int | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Likewise for latents; `keep` lets each token see that many random earlier positions."""
     pool = make_pool(kind, kv_dtype or dtype, device)
     assert isinstance(pool.cache, LatentPool)
@@ -165,13 +166,8 @@ def run_latent(
 
 
 def naive(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    visible: torch.Tensor,
-    scale: float,
-    sinks: torch.Tensor | None = None,
-) -> torch.Tensor:
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor, scale: float, sinks: Tensor | None = None
+) -> Tensor:
     """One request, one head after the other; `sinks` are [heads]."""
     q, k, v, visible = q.double().cpu(), k.double().cpu(), v.double().cpu(), visible.cpu()
     heads = []
@@ -184,21 +180,21 @@ def naive(
     return torch.stack(heads, 1)
 
 
-def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
+def relative_error(result: Tensor, expected: Tensor) -> float:
     return ((result.double().cpu() - expected).norm() / expected.norm()).item()
 
 
-def _visible(length: int, window: int | None) -> torch.Tensor:
+def _visible(length: int, window: int | None) -> Tensor:
     ahead = torch.arange(length)[:, None] - torch.arange(length)
     return (ahead >= 0) & (ahead < (window or length))
 
 
-def _thinned(visible: torch.Tensor, keep: int) -> torch.Tensor:
+def _thinned(visible: Tensor, keep: int) -> Tensor:
     best = torch.where(visible, torch.rand(visible.shape), -1.0).topk(min(keep, len(visible)), dim=1).indices
     return visible & torch.zeros_like(visible).scatter(1, best, True)
 
 
-def _positions(visible: torch.Tensor, keep: int) -> torch.Tensor:
+def _positions(visible: Tensor, keep: int) -> Tensor:
     """[t, keep] int32: where each row is true, then -1."""
     positions = torch.full((len(visible), keep), -1, dtype=torch.int32)
     for row, seen in zip(positions, visible, strict=True):

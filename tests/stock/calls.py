@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from flashinfer import fused_moe
 from flashinfer.tllm_enums import Fp8QuantizationType
+from torch import Tensor
 
 from runtime.server.buckets import next_power_of_2, tuning_range
 from runtime.server.sizes.batches import batch_rows
@@ -26,7 +27,7 @@ FP8, FP4, BF16, INT32 = torch.float8_e4m3fn, torch.uint8, torch.bfloat16, torch.
 Call = Callable[[Deployment, int], None]
 
 
-def meta(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+def meta(*shape: int, dtype: torch.dtype = BF16) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
@@ -137,13 +138,7 @@ def bf16_routed(deployment: Deployment, rows: int) -> None:
 
 
 def fp4(
-    deployment: Deployment,
-    rows: int,
-    *,
-    x: torch.Tensor,
-    x_scale: torch.Tensor | None,
-    group: int,
-    out: torch.Tensor,
+    deployment: Deployment, rows: int, *, x: Tensor, x_scale: Tensor | None, group: int, out: Tensor
 ) -> None:
     _, e, total, _, _ = sizes_of(deployment)
     common = common_arguments(deployment, rows, 128 if group == 32 else 16)

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from runtime.forward.batch import ForwardBatch
 from runtime.forward.kv_packing import FP8, FP8_MAX, PackedRow
 from runtime.forward.kv_pool import GqaPool, KVPool, LatentPool
 from runtime.layers.attention import reference
-from runtime.layers.attention.reference import Paging
+from runtime.layers.attention.reference import AttentionLayer, Paging
 from runtime.simulate.kernel import in_place, kernel
 
 SCORE_BYTES = 512 << 20  # the indexer's scores at a time: all of a long prefill would take gigabytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AttentionLayer:
-    """A layer's attention. Tokens see the last `window`; `sinks` [heads] enter the softmax without values."""
-
-    layer_id: int
-    scale: float
-    window: int | None = None
-    sinks: torch.Tensor | None = None
-
-
 def attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    layer: AttentionLayer,
-    batch: ForwardBatch,
-    pool: KVPool,
-) -> torch.Tensor:
+    q: Tensor, k: Tensor, v: Tensor, layer: AttentionLayer, batch: ForwardBatch, pool: KVPool
+) -> Tensor:
     """Attend with q [T, heads, D], k [T, kv heads, D] and v [T, kv heads, D] of the new tokens. Return [T,
     heads, D], which is 0 in rows that belong to no request."""
     assert isinstance(pool.cache, GqaPool)
@@ -42,18 +27,18 @@ def attend(
     paging = _paging(batch, pool, pool.cache.slot_map(layer.layer_id))
     for buffer, rows in ((keys, k), (values, v)):
         store_rows(buffer, batch.out_cache_loc, rows, 0, paging.slot_map)
-    return paged_attention(q, keys, values, paging, layer.scale, layer.window or 0, layer.sinks)
+    return paged_attention(q, keys, values, paging, layer)
 
 
 def attend_latent(
-    q: torch.Tensor,
-    latent: torch.Tensor,
+    q: Tensor,
+    latent: Tensor,
     value_dim: int,
     layer: AttentionLayer,
     batch: ForwardBatch,
     pool: KVPool,
-    selected: torch.Tensor | None = None,
-) -> torch.Tensor:
+    selected: Tensor | None = None,
+) -> Tensor:
     """Absorbed MLA: q [T, heads, latent + rotary], latent [T, latent + rotary] -> [T, heads, value_dim].
 
     `selected` [T, K] int32 are the positions that a token may see; -1 is unused. See `select_tokens`.
@@ -65,14 +50,8 @@ def attend_latent(
 
 
 def select_tokens(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    head_weights: torch.Tensor,
-    count: int,
-    layer_id: int,
-    batch: ForwardBatch,
-    pool: KVPool,
-) -> torch.Tensor | None:
+    q: Tensor, k: Tensor, head_weights: Tensor, count: int, layer_id: int, batch: ForwardBatch, pool: KVPool
+) -> Tensor | None:
     """Return the `count` earlier positions that the indexer scores highest for each token, [T, count] int32.
 
     A score is the sum over heads of weight x relu(q . k) with q [T, heads, D], k [T, D], weights [T, heads].
@@ -94,18 +73,14 @@ def select_tokens(
     return selected
 
 
-def _paging(batch: ForwardBatch, pool: KVPool, slot_map: torch.Tensor | None = None) -> Paging:
+def _paging(batch: ForwardBatch, pool: KVPool, slot_map: Tensor | None = None) -> Paging:
     rows = batch.req_pool_indices, batch.seq_lens, batch.query_starts
     return Paging(pool.table, *rows, batch.max_query_len, slot_map)
 
 
 @kernel(in_place)
 def store_rows(
-    buffer: torch.Tensor,
-    slots: torch.Tensor,
-    rows: torch.Tensor,
-    plain: int = 0,
-    slot_map: torch.Tensor | None = None,
+    buffer: Tensor, slots: Tensor, rows: Tensor, plain: int = 0, slot_map: Tensor | None = None
 ) -> None:
     """Write row t to slot `slots[t]`. In a packed buffer the last `plain` values stay unquantized."""
     if buffer.dtype is torch.uint8:
@@ -116,33 +91,20 @@ def store_rows(
 
 
 @kernel(lambda q, *_: q.new_empty(q.shape))
-def paged_attention(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    paging: Paging,
-    scale: float,
-    window: int,
-    sinks: torch.Tensor | None,
-) -> torch.Tensor:
-    """Attend with q [T, heads, D] to keys and values [slots, kv heads, D]; `window` 0 means all keys."""
-    return _kernels(q).grouped(q, keys, values, paging, scale, window, sinks)
+def paged_attention(q: Tensor, keys: Tensor, values: Tensor, paging: Paging, layer: AttentionLayer) -> Tensor:
+    """Attend with q [T, heads, D] to keys and values [slots, kv heads, D]."""
+    return _kernels(q).grouped(q, keys, values, paging, layer)
 
 
 @kernel(lambda q, latents, paging, value_dim, *_: q.new_empty(*q.shape[:2], value_dim))
 def latent_attention(
-    q: torch.Tensor,
-    latents: torch.Tensor,
-    paging: Paging,
-    value_dim: int,
-    scale: float,
-    selected: torch.Tensor | None,
-) -> torch.Tensor:
+    q: Tensor, latents: Tensor, paging: Paging, value_dim: int, scale: float, selected: Tensor | None
+) -> Tensor:
     """Attend with q [T, heads, D] to latents [slots, 1, D] or packed; the first `value_dim` are values."""
     return _kernels(q).latent(q, latents, paging, value_dim, scale, selected)
 
 
-def _kernels(q: torch.Tensor) -> Any:
+def _kernels(q: Tensor) -> Any:
     if q.is_cuda:
         from runtime.layers.attention import flash
 
@@ -150,21 +112,15 @@ def _kernels(q: torch.Tensor) -> Any:
     return reference
 
 
-def _scores(q: torch.Tensor, *given: Any) -> torch.Tensor:
+def _scores(q: Tensor, *given: Any) -> Tensor:
     width, _, count = given[-3:]
     return q.new_empty(count, width, dtype=torch.float32)
 
 
 @kernel(_scores)
 def index_scores(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    head_weights: torch.Tensor,
-    paging: Paging,
-    width: int,
-    first: int,
-    count: int,
-) -> torch.Tensor:
+    q: Tensor, keys: Tensor, head_weights: Tensor, paging: Paging, width: int, first: int, count: int
+) -> Tensor:
     """Return [count, width] fp32: the scores of every position for tokens from `first` on; -inf if later."""
     out = q.new_full((count, width), float("-inf"), dtype=torch.float32)
     if q.is_cuda:

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from runtime.forward.kv_packing import PackedRow
 from runtime.layers.attention.flash_kernel import LOG2E, paged_flash
-from runtime.layers.attention.reference import Paging
+from runtime.layers.attention.reference import AttentionLayer, Paging
 
 
-def grouped(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    paging: Paging,
-    scale: float,
-    window: int,
-    sinks: torch.Tensor | None,
-) -> torch.Tensor:
+def grouped(q: Tensor, keys: Tensor, values: Tensor, paging: Paging, layer: AttentionLayer) -> Tensor:
     out = _output(q, paging, q.shape[-1])
-    _launch(q, (keys, values, keys, keys), 0, out, paging, scale, window, sinks)
+    _launch(q, (keys, values, keys, keys), 0, out, paging, layer.scale, layer.window or 0, layer.sinks)
     return out
 
 
 def latent(
-    q: torch.Tensor,
-    latents: torch.Tensor,
-    paging: Paging,
-    value_dim: int,
-    scale: float,
-    selected: torch.Tensor | None,
-) -> torch.Tensor:
+    q: Tensor, latents: Tensor, paging: Paging, value_dim: int, scale: float, selected: Tensor | None
+) -> Tensor:
     out = _output(q, paging, value_dim)
     if latents.dtype is torch.uint8:
         row = PackedRow(value_dim, q.shape[-1] - value_dim)
@@ -43,14 +31,14 @@ def latent(
     return out
 
 
-def _output(q: torch.Tensor, paging: Paging, dim: int) -> torch.Tensor:
+def _output(q: Tensor, paging: Paging, dim: int) -> Tensor:
     """Return the output tensor, zeroed if the batch may hold rows that belong to no request."""
     shape = (*q.shape[:2], dim)
     every_row_has_a_request = q.shape[0] == paging.requests.shape[0] * paging.max_query_len
     return q.new_empty(shape) if every_row_has_a_request else q.new_zeros(shape)
 
 
-def _tiles(rows: int, q: torch.Tensor, latent: bool) -> tuple[int, int, int]:
+def _tiles(rows: int, q: Tensor, latent: bool) -> tuple[int, int, int]:
     """Return rows, keys and warps that fit the 227 KiB of shared memory of an H200's multiprocessor."""
     needed = max(16, 1 << (rows - 1).bit_length())
     if q.dtype is torch.float32:
@@ -59,15 +47,15 @@ def _tiles(rows: int, q: torch.Tensor, latent: bool) -> tuple[int, int, int]:
 
 
 def _launch(
-    q: torch.Tensor,
-    columns: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+    q: Tensor,
+    columns: tuple[Tensor, Tensor, Tensor, Tensor],
     quant_block: int,
-    out: torch.Tensor,
+    out: Tensor,
     paging: Paging,
     scale: float,
     window: int = 0,
-    sinks: torch.Tensor | None = None,
-    selected: torch.Tensor | None = None,
+    sinks: Tensor | None = None,
+    selected: Tensor | None = None,
 ) -> None:
     """Launch the kernel. `columns` are the layer's keys, values, rotary parts and scales in the pool."""
     assert q.stride(-1) == 1, "the kernel reads a head's values as one run"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from runtime.forward.kv_packing import PackedRow
 from runtime.layers.attention.reference import Paging
@@ -52,12 +53,7 @@ def _index_scores(
 
 
 def index_scores(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    head_weights: torch.Tensor,
-    paging: Paging,
-    out: torch.Tensor,
-    first: int,
+    q: Tensor, keys: Tensor, head_weights: Tensor, paging: Paging, out: Tensor, first: int
 ) -> None:
     heads, dim = q.shape[1:]
     packed = keys.dtype is torch.uint8

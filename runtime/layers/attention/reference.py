@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from runtime.forward.kv_packing import PackedRow
 
@@ -16,12 +17,22 @@ QUERY_BLOCK = 512  # bounds the score matrix of a long prefill
 class Paging:
     """The slots of each request's tokens, and the rows of the batch that are its queries."""
 
-    table: torch.Tensor
-    requests: torch.Tensor
-    seq_lens: torch.Tensor
-    query_starts: torch.Tensor
+    table: Tensor
+    requests: Tensor
+    seq_lens: Tensor
+    query_starts: Tensor
     max_query_len: int
-    slot_map: torch.Tensor | None = None
+    slot_map: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionLayer:
+    """A layer's attention. Tokens see the last `window`; `sinks` [heads] enter the softmax without values."""
+
+    layer_id: int
+    scale: float
+    window: int | None = None
+    sinks: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,41 +42,28 @@ class Span:
     start: int
     end: int
     position: int
-    slots: torch.Tensor
+    slots: Tensor
 
     @property
-    def positions(self) -> torch.Tensor:
+    def positions(self) -> Tensor:
         return torch.arange(self.position, self.position + self.end - self.start)
 
 
-def grouped(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    paging: Paging,
-    scale: float,
-    window: int,
-    sinks: torch.Tensor | None,
-) -> torch.Tensor:
+def grouped(q: Tensor, keys: Tensor, values: Tensor, paging: Paging, layer: AttentionLayer) -> Tensor:
     out = torch.zeros_like(q)
     for span in _spans(paging):
         at, positions = torch.arange(len(span.slots)), span.positions[:, None]
         seen = at <= positions
-        if window:
-            seen &= at > positions - window
+        if layer.window:
+            seen &= at > positions - layer.window
         rows, kept = slice(span.start, span.end), (keys[span.slots], values[span.slots])
-        out[rows] = _attend(q[rows], *kept, seen[:, None], scale, sinks)
+        out[rows] = _attend(q[rows], *kept, seen[:, None], layer.scale, layer.sinks)
     return out
 
 
 def latent(
-    q: torch.Tensor,
-    latents: torch.Tensor,
-    paging: Paging,
-    value_dim: int,
-    scale: float,
-    selected: torch.Tensor | None,
-) -> torch.Tensor:
+    q: Tensor, latents: Tensor, paging: Paging, value_dim: int, scale: float, selected: Tensor | None
+) -> Tensor:
     out = q.new_zeros(*q.shape[:2], value_dim)
     for span in _spans(paging):
         rows = slice(span.start, span.end)
@@ -78,12 +76,7 @@ def latent(
 
 
 def index_scores(
-    q: torch.Tensor,
-    keys: torch.Tensor,
-    head_weights: torch.Tensor,
-    paging: Paging,
-    out: torch.Tensor,
-    first: int,
+    q: Tensor, keys: Tensor, head_weights: Tensor, paging: Paging, out: Tensor, first: int
 ) -> None:
     for span in _spans(paging):
         start, end = max(span.start, first), min(span.end, first + len(out))
@@ -110,24 +103,17 @@ def _spans(paging: Paging) -> Iterator[Span]:
             yield Span(start, end, position, slots if paging.slot_map is None else paging.slot_map[slots])
 
 
-def _unpacked(rows: torch.Tensor, packed: PackedRow) -> torch.Tensor:
+def _unpacked(rows: Tensor, packed: PackedRow) -> Tensor:
     return packed.unpack(rows) if rows.dtype is torch.uint8 else rows.float()
 
 
-def _marked(selected: torch.Tensor, length: int) -> torch.Tensor:
+def _marked(selected: Tensor, length: int) -> Tensor:
     """Turn positions [t, K] into a mask [t, length]. Unused entries (-1) go to a column that is cut off."""
     columns = torch.where(selected < 0, length, selected).long()
     return torch.zeros(selected.shape[0], length + 1, dtype=torch.bool).scatter_(1, columns, True)[:, :length]
 
 
-def _attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    seen: torch.Tensor,
-    scale: float,
-    sinks: torch.Tensor | None,
-) -> torch.Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, scale: float, sinks: Tensor | None) -> Tensor:
     """q [t, heads, D]; k [n, kv heads, D], v [n, kv heads, E]; seen [t, 1, n] -> [t, heads, E]."""
     by_kv_head = q.float().unflatten(1, (k.shape[1], -1))
     scores = torch.einsum("thgd,nhd->thgn", by_kv_head, k.float()).mul_(scale).flatten(1, 2)

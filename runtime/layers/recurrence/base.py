@@ -5,21 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from runtime.layers.recurrence import reference
 from runtime.layers.recurrence.reference import Rows
 from runtime.simulate.kernel import kernel
 
 
-def _like(x: torch.Tensor, *_: Any) -> torch.Tensor:
+def _like(x: Tensor, *_: Any) -> Tensor:
     return torch.empty(x.shape, dtype=x.dtype, device=x.device)
 
 
 @kernel(_like)
-def causal_conv(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, state: torch.Tensor, rows: Rows
-) -> torch.Tensor:
+def causal_conv(x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor, rows: Rows) -> Tensor:
     out = _like(x)
     if not x.is_cuda:
         reference.convolve(x, weight, bias, state, out, rows)
@@ -42,18 +40,18 @@ def causal_conv(
 
 @kernel(lambda q, k, v, *_: _like(v))
 def recur(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    step: torch.Tensor,
-    strength: torch.Tensor | None,
-    rate: torch.Tensor,
-    bias: torch.Tensor,
-    skip: torch.Tensor | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    step: Tensor,
+    strength: Tensor | None,
+    rate: Tensor,
+    bias: Tensor,
+    skip: Tensor | None,
     least_step: float,
-    state: torch.Tensor,
+    state: Tensor,
     rows: Rows,
-) -> torch.Tensor:
+) -> Tensor:
     """Run the recurrence with q and k [T, key heads, K], v [T, heads, V] and `step` [T, heads] (before its
     softplus); return [T, heads, V]. `state` is [slots, heads, V, K].
 
@@ -82,9 +80,7 @@ def recur(
 
 
 @kernel(_like)
-def gated_norm(
-    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, group: int, eps: float, gate_first: bool
-) -> torch.Tensor:
+def gated_norm(x: Tensor, gate: Tensor, weight: Tensor, group: int, eps: float, gate_first: bool) -> Tensor:
     """Normalize each `group` values of a row by their mean square, with one weight per group or per row."""
     out = _like(x)
     if not x.is_cuda:
@@ -120,7 +116,7 @@ class GatedNorm(nn.Module):
         self.rows = rows
         self.weight = nn.Parameter(torch.empty(size, dtype=dtype, device=device), requires_grad=False)
 
-    def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor, gate: Tensor) -> Tensor:
         return gated_norm(x, gate, self.weight, self.group, self.eps, self.gate_first)
 
 

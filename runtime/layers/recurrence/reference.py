@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from runtime.forward.batch import ForwardBatch, ForwardMode
 
@@ -25,9 +26,9 @@ class Rows:
     A verify does not change the states, because it is not yet known which of its tokens will be accepted.
     """
 
-    slots: torch.Tensor
-    seq_lens: torch.Tensor
-    query_starts: torch.Tensor
+    slots: Tensor
+    seq_lens: Tensor
+    query_starts: Tensor
     longest: int
     keeps: bool
 
@@ -46,12 +47,7 @@ class Rows:
 
 
 def convolve(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    state: torch.Tensor,
-    out: torch.Tensor,
-    requests: Rows,
+    x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor, out: Tensor, requests: Rows
 ) -> None:
     earlier = weight.shape[1] - 1
     for slot, rows, goes_on in requests:
@@ -69,18 +65,13 @@ def convolve(
 class Gates:
     """Gates, fp32: `decay` [T, heads, 1], the kept share's logarithm; `written` [T, heads], the new share."""
 
-    decay: torch.Tensor
-    written: torch.Tensor
+    decay: Tensor
+    written: Tensor
     is_delta: bool
 
     @classmethod
     def of(
-        cls,
-        step: torch.Tensor,
-        strength: torch.Tensor | None,
-        rate: torch.Tensor,
-        bias: torch.Tensor,
-        least_step: float,
+        cls, step: Tensor, strength: Tensor | None, rate: Tensor, bias: Tensor, least_step: float
     ) -> Gates:
         taken = F.softplus(step.float() + bias.float()).clamp(min=least_step)
         decay = -(rate.float().exp() * taken)[..., None]
@@ -88,13 +79,13 @@ class Gates:
 
 
 def recur(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     gates: Gates,
-    skip: torch.Tensor | None,
-    state: torch.Tensor,
-    out: torch.Tensor,
+    skip: Tensor | None,
+    state: Tensor,
+    out: Tensor,
     requests: Rows,
 ) -> None:
     shared_by = v.shape[1] // k.shape[1]
@@ -115,9 +106,7 @@ def recur(
             state[slot] = held.to(state.dtype)
 
 
-def _chunk(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gates: Gates, rows: slice, held: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _chunk(q: Tensor, k: Tensor, v: Tensor, gates: Gates, rows: slice, held: Tensor) -> tuple[Tensor, Tensor]:
     """Return outputs [L, heads, V] and the next state from q, k [L, heads, K], v [L, heads, V], `held`."""
     total = gates.decay[rows].cumsum(0)
     later = torch.ones(len(q), len(q), dtype=torch.bool).triu(1)
@@ -139,9 +128,7 @@ def _chunk(
     return answer, state
 
 
-def gated_norm(
-    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, group: int, eps: float, gate_first: bool
-) -> torch.Tensor:
+def gated_norm(x: Tensor, gate: Tensor, weight: Tensor, group: int, eps: float, gate_first: bool) -> Tensor:
     wide, opening = x.float(), F.silu(gate.float())
     if gate_first:
         wide = wide * opening
@@ -152,5 +139,5 @@ def gated_norm(
     return answer if gate_first else (answer * opening).to(x.dtype)
 
 
-def _normalized(x: torch.Tensor) -> torch.Tensor:
+def _normalized(x: Tensor) -> Tensor:
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + _SQUARES_EPS)
