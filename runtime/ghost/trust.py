@@ -70,7 +70,7 @@ def _walked(path: Path, judge: Callable[[Path, Path, os.stat_result], None] | No
                 continue
             step = os.open(name, _STEP, dir_fd=folders[-1])
             folders.append(step)
-            status, where = os.fstat(step), _name_of(step)
+            status, where = os.fstat(step), Path(f"/proc/self/fd/{step}").readlink()
             if stat.S_ISLNK(status.st_mode):
                 links += 1
                 if links > _MOST_LINKS:
@@ -91,10 +91,6 @@ def _walked(path: Path, judge: Callable[[Path, Path, os.stat_result], None] | No
     finally:
         for folder in folders:
             os.close(folder)
-
-
-def _name_of(descriptor: int) -> Path:
-    return Path(f"/proc/self/fd/{descriptor}").readlink()
 
 
 def _judge_owner(path: Path, where: Path, status: os.stat_result) -> None:

@@ -89,7 +89,8 @@ def _tiles(layer: Layer) -> Iterator[Tile]:
     for m, n, k, stages in product(_ROWS, (32, 64, 128, 256), (64, 128, 256), (2, 3, 4, 5)):
         used = (m * k + k * n) * width * stages
         if used <= SHARED and _is_sensible(layer, m, n, k, stages, width):
-            for group, warps in product((1,) if m < 64 else (1, 16), _warps(m * n)):
+            some = (4,) if m * n < 1 << 13 else (4, 8) if m * n < 1 << 15 else (8,)
+            for group, warps in product((1,) if m < 64 else (1, 16), some):
                 yield Tile(m, n, k, group, warps, stages)
 
 
@@ -102,10 +103,6 @@ def _is_sensible(layer: Layer, m: int, n: int, k: int, stages: int, width: int) 
     if m <= 32:
         return n <= 128 and stages >= 3 and (n >= 64 or (m == 16 and k >= 128)) and k * width >= 128
     return n >= 64 and k * width == 128 and stages in (3, 4) and m * n >= 1 << 12
-
-
-def _warps(area: int) -> tuple[int, ...]:
-    return (4,) if area < 1 << 13 else (4, 8) if area < 1 << 15 else (8,)
 
 
 def _with_tma(tiles: Sequence[Tile]) -> Iterator[Choice]:

@@ -84,7 +84,8 @@ def gpu_for(name: str | None, arch: str | None, here: Sequence[GpuModel] = ()) -
         return Chosen(USUAL, f"no GPU here: {USUAL.name} ({USUAL.arch}) is assumed; --gpu names another")
     usual = next((gpu for gpu in GPUS if gpu.arch == arch), None)
     if usual is None:
-        return Chosen(replace(USUAL, name=arch, arch=arch), _unknown(arch))
+        why = f"no GPU of {arch} is known: the memory of {USUAL.name} is assumed; --gpu names another"
+        return Chosen(replace(USUAL, name=arch, arch=arch), why)
     return Chosen(usual, f"{usual.name} is assumed for {arch}; --gpu names another")
 
 
@@ -124,7 +125,3 @@ def _agreeing(gpu: GpuModel, arch: str | None) -> GpuModel:
     if arch not in (None, gpu.arch):
         raise ConfigError(f"arch {arch}: the {gpu.name} is {gpu.arch}", "name one of them")
     return gpu
-
-
-def _unknown(arch: str) -> str:
-    return f"no GPU of {arch} is known: the memory of {USUAL.name} is assumed; --gpu names another"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +22,10 @@ from sgl_tune.deployment.options import ServerCommand, ServerFlags
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import Ended, SglTuneError
 from sgl_tune.recorded.to_paste import to_paste
-from sgl_tune.verify.environment import target_here
+from sgl_tune.verify.away import away_of
+from sgl_tune.verify.environment import Target, target_here
 from sgl_tune.verify.findings import Severity, Verdict
+from sgl_tune.verify.planned import meant_on, plans_of
 from sgl_tune.verify.scope import VerifyOptions
 
 _USED = (Verdict.HIT, Verdict.PARTIAL)
@@ -52,10 +55,12 @@ def doctor(
     here, silent = target_here(), Output(Format.quiet)
     gpu = _gpu_of_caches(by) if by.command and here.metadata is None else None
     by = replace(by, flags=by.flags.changed(gpu=gpu))
-    asked = VerifyOptions(by)
-    out.note("Looking at what the next start here would load; to ask SGLang itself may take minutes.")
-    told = Told(asked, here, None, None, None, "doctor")
+    told = Told(asked := VerifyOptions(by), here, None, None, None, "doctor")
     try:
+        if _asks(by, here):
+            out.note("Asking SGLang itself what the next start here would load: this may take minutes.")
+        else:
+            told = told._replace(asked=VerifyOptions(replace(by, server=None, only_core="doctor")))
         found = judged(silent, told)
     except SglTuneError as error:
         raise type(error)(error.message, _by_verify(told, error.remedy)) from None
@@ -78,6 +83,19 @@ def doctor(
     data = {"used": is_used and is_known, "ok": found.ok and is_known, "verdict": says, "fix": fix or None}
     out.result(data, lambda: out.line(line), [line])
     raise Ended(0 if data["ok"] else 1)
+
+
+def _asks(by: ByServer, here: Target) -> bool:
+    """Whether a server is asked. If the caches are on a volume that is not here, the verdict depends only on
+    whether the server tunes at all, and the runtime core may know that."""
+    server = by.found()
+    if server is None or not by.command or away_of(by.command, "doctor", False) is None:
+        return server is not None
+    with suppress(SglTuneError):
+        plan = plans_of(meant_on(here, by), here)[0]
+        same = plan.deployment.inputs.sglang_version == server.sglang
+        return plan.is_idle or bool(plan.deployment.not_modelled) or not same
+    return True
 
 
 def _gpu_of_caches(by: ByServer) -> str | None:

@@ -72,7 +72,11 @@ def export(
     if to is Reader.vllm:
         ranks = ranks_of(source, tp, pp, dp)
         if tp not in (None, source.stages[0].tp_ranks):
-            out.warn(_other_shapes(source.stages[0].tp_ranks, tp))
+            out.warn(
+                f"the entries are of tp {source.stages[0].tp_ranks}'s shapes: where tp {tp} splits the"
+                " experts otherwise, vLLM asks for others and, with a file for each rank, runs them untuned;"
+                " export a deployment of that tp"
+            )
         exported = of_vllm(source, output, write_vllm(source, ranks, output, replace, out.note))
     else:
         with out.progress("FlashInfer writes its store") as progress:
@@ -81,13 +85,6 @@ def export(
     out.result(exported.to_json(), human=lambda: _show(out, exported), quiet=quiet_lines)
     if not exported.is_good:
         raise Ended(_NOT_READ_BACK)
-
-
-def _other_shapes(own: int, tp: int) -> str:
-    return (
-        f"the entries are of tp {own}'s shapes: where tp {tp} splits the experts otherwise, vLLM asks for"
-        " others and, with a file for each rank, runs them untuned; export a deployment of that tp"
-    )
 
 
 def _show(out: Output, exported: Exported) -> None:

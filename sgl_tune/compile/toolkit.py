@@ -84,7 +84,8 @@ def _check(home: Path, headers: Sequence[str]) -> str:
     missing += [f"include/{name}" for name in headers if not (home / "include" / name).exists()]
     if missing:
         says = f"the CUDA toolkit in {home} has no {missing[0]}"
-        raise UsageError(says, pip_command(_release_or_usual(home)))
+        release = _told(home / "bin/nvcc") if (home / "bin/nvcc").exists() else None
+        raise UsageError(says, pip_command(release or USUAL))
     release = _told(home / "bin/nvcc")
     if release is None:
         raise UsageError(f"{home}/bin/nvcc does not run", pip_command())
@@ -94,10 +95,6 @@ def _check(home: Path, headers: Sequence[str]) -> str:
         says = f"the CUDA toolkit in {home} is a mixture: nvcc is of {release}, {odd} of {told[odd]}"
         raise UsageError(says, pip_command(release))
     return release
-
-
-def _release_or_usual(home: Path) -> str:
-    return (_told(home / "bin/nvcc") if (home / "bin/nvcc").exists() else None) or USUAL
 
 
 def _told(program: Path) -> str | None:

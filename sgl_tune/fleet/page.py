@@ -113,7 +113,9 @@ def junit_lines(survey: Survey) -> Iterator[str]:
     for node in survey.nodes:
         for alike in node.alike:
             suites.setdefault(alike.deployment or "not planned", []).append((node.name, alike.outcome))
-    unread = [(f"line {line.number}", _unread(str(line.problem))) for line in survey.problems]
+    way = "one line of `sgl-tune env --format json` each"
+    problems = ((one.number, Fault("unknown", "unread", str(one.problem), way)) for one in survey.problems)
+    unread = [(f"line {number}", Outcome((fault,))) for number, fault in problems]
     root = ElementTree.Element("testsuites", name=_NAME)
     for name, cases in [*suites.items(), *([("lines", unread)] if unread else [])]:
         states = [outcome.state for _, outcome in cases]
@@ -127,10 +129,6 @@ def junit_lines(survey: Survey) -> Iterator[str]:
     ElementTree.indent(root)
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield from ElementTree.tostring(root, encoding="unicode").splitlines()
-
-
-def _unread(problem: str) -> Outcome:
-    return Outcome((Fault("unknown", "unread", problem, "one line of `sgl-tune env --format json` each"),))
 
 
 def _told(case: ElementTree.Element, outcome: Outcome) -> None:

@@ -195,17 +195,14 @@ def _opened(record: Record) -> Iterator[tuple[str, str, bool]]:
     """Yield this rank's file, by the typed model's name, and whether it was loaded; then the draft's, if a
     draft tunes."""
     for is_draft in (False, True):
-        own = next((file.path for file in record.files if _is_own(file.store, file.phase, is_draft)), None)
+        owned = (file for file in record.files if file.store == OWN)
+        own = next((file.path for file in owned if file.phase.startswith(_DRAFT) == is_draft), None)
         looked = {file.path: file.found for file in record.files if file.store == LOOKED_FOR}
         if own is None or own not in looked:
             continue
         name = PurePosixPath(own).name
         typed = next((one for one in files_of([record], is_draft) if PurePosixPath(one).name == name), own)
         yield own, typed, looked[own]
-
-
-def _is_own(store: str, phase: str, is_draft: bool) -> bool:
-    return store == OWN and phase.startswith(_DRAFT) == is_draft
 
 
 def _said(record: Record, files: Sequence[tuple[str, str, bool]]) -> tuple[str, ...]:

@@ -122,16 +122,13 @@ def _with_rank(death: Death, deaths: Iterable[Death], ranks: Mapping[Key, RankLo
 def _led_by(death: Death | None, ranks: Mapping[Key, RankLog]) -> Key:
     """Return the rank that died, else the rank that came least far or has the least free memory."""
     if death is None:
-        return min(ranks, key=lambda key: _least(ranks[key]), default=("", ""))
+        free = {key: one.least_free_bytes for key, one in ranks.items()}
+        return min(free, key=lambda key: (free[key] is None, free[key] or 0), default=("", ""))
     key = death.source, death.rank
     if death.rank or key in ranks or death.kind.level in (MEMORY, REFUSED):
         return key
     peers = [one for one in ranks if one[0] == death.source]
     return min(peers, key=lambda one: len(ranks[one].steps), default=key)
-
-
-def _least(rank: RankLog) -> float:
-    return float("inf") if rank.least_free_bytes is None else rank.least_free_bytes
 
 
 def _order(key: Key) -> tuple[str, list[int]]:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from runtime.autotune.session import Tuned
     from runtime.autotune.team import Team
     from runtime.autotune.tuner import SearchTuner
-    from runtime.devices.base import Device
     from sgl_tune.warm.job import Job
 
 
@@ -126,7 +125,8 @@ class Search:
             self._steps[step] = sum(report[f"{step}_seconds"] for report in reports)
         routings = {"seed": SEED, "skews": SKEWS} if self._tuner.settled_in_layers else {}
         told = {"environment": environment, "caches": reports, "steps": self._steps, "routings": routings}
-        return {**told, "peak_bytes": _peak_bytes(self._device)}
+        is_gpu = self._device.torch_device.type == "cuda"
+        return {**told, "peak_bytes": self._device.memory().peak_reserved if is_gpu else None}
 
     def _import(self) -> None:
         from runtime.start import rehearsal  # noqa: F401
@@ -175,10 +175,6 @@ class Search:
             self._tuner.save_configs(str(tuned_path(self._job.folder, self._current)))
             self._say(TUNED, cache=self._current, entries=self._saved)
         self._say(PROGRESS, cache=self._current, **_finite(asdict(progress)))
-
-
-def _peak_bytes(device: Device) -> int | None:
-    return device.memory().peak_reserved if device.torch_device.type == "cuda" else None
 
 
 def _finite(fields: dict[str, Any]) -> dict[str, Any]:

@@ -28,14 +28,10 @@ _BATCHES = ("--chunked-prefill-size", "16", "--max-running-requests", "16")
 SMALL = ("--moe-runner-backend", "flashinfer_cutlass", *_BATCHES)
 
 
-def _command(cache: Path, *arguments: str) -> list[str]:
-    return [*PROGRAM, "warm", "--cache-dir", str(cache), *arguments]
-
-
 def _start(cache: Path, *arguments: str, **changes: Any) -> subprocess.Popen[str]:
     settings = environment(OMP_NUM_THREADS="1", **changes.pop("env", {}))
     return subprocess.Popen(
-        _command(cache, *arguments),
+        [*PROGRAM, "warm", "--cache-dir", str(cache), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -56,10 +52,6 @@ def _warm(cache: Path, *arguments: str, **changes: Any) -> tuple[int, str, str]:
 
 def _rank_files(cache: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(cache.rglob("rank_*.json"))}
-
-
-def _entries(content: bytes) -> dict[str, Any]:
-    return {key: value for key, value in json.loads(content).items() if not key.startswith("_")}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +92,7 @@ def test_the_main_job_writes_eight_identical_files_and_proves_them(demo: tuple[P
     assert len(set(files.values())) == 1
     assert schema_faults("warm", result) == []
     planned = {key for op in result["ops"] for key in op["keys"]}
-    assert set(_entries(next(iter(files.values())))) == planned
+    assert {key for key in json.loads(next(iter(files.values()))) if not key.startswith("_")} == planned
     assert (result["tuned"], result["reused"], result["failed"]) == (len(planned), 0, [])
     proof = result["proof"]
     assert (

@@ -14,6 +14,7 @@ from tests.sgl_tune.cache.corpus import TARGET
 from tests.sgl_tune.planning import START
 from tests.sgl_tune.running import Ran, run_here
 from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.servers.made import server
 
 SERVER = ("--server", "core", "--", *START.split(), "--model-path", "Qwen3-30B-A3B")
 TUNED = ("--moe-runner-backend", "flashinfer_cutlass")
@@ -105,6 +106,12 @@ def test_a_volume_elsewhere_is_not_known_and_an_empty_one_is_bad(root: Path, pod
     named = ("--server", "core", "-f", "pod.yaml")
     told = [json.loads(run_here("verify", "--format", "json", "--gpu", "h200", *named).out)]
     told += [json.loads(run_here("doctor", "--format", "json", *named).out)]
+    server(root / "venv", "0.5.23")  # which cannot start
+    ran = run_here("doctor", "--server", root / "venv", "-f", "pod.yaml")
+    assert ran.code == 1 and ran.err == "" and ran.out.startswith(f"{told[1]['verdict']}; fix: ")
+    (root / "idle.yaml").write_text(pod.replace("--moe-runner-backend flashinfer_cutlass", ""))
+    ran = run_here("doctor", "--server", root / "venv", "-f", "idle.yaml")
+    assert ran.err.startswith("Asking SGLang itself")
     codes, verdicts = {file["verdict"] for file in told[0]["files"]}, [one["verdict"] for one in told]
     assert [one["ok"] for one in told] == [False, False] and schema_faults("verify", told[0]) == []
     if where is None:

@@ -26,18 +26,15 @@ def _record(release: str, *more: dict[str, object]) -> Record:
         gone = {"path": f"/nowhere/{name}.so", "state": "stub", "digest": ""}
         return {"event": "module", "library": library, "name": name, **gone}
 
+    digests = {one: hashlib.sha256(one.encode()).hexdigest() for one in KERNELS}
     kernels = [
-        {"event": "kernel", "library": "triton", "name": f"ops.{one}", "digest": _digest(one)}
-        for one in KERNELS
+        {"event": "kernel", "library": "triton", "name": f"ops.{one}", "digest": digest}
+        for one, digest in digests.items()
     ]
     modules = [module("flashinfer", "norm"), module("flashinfer", "fused_moe_90"), module("sglang", OWN)]
     versions = {"sglang": release, "flashinfer-python": make.FLASHINFER}
     asked = Asked((), 0, "h200", "ghost", "3.12.1", "13.0", versions)
     return record_of(asked, [*kernels, *modules, *more, {"event": "ended", "code": 0, "cpu": 1, "rss": 1}])
-
-
-def _digest(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def _found(root: Path, release: str = "0.5.23", *more: dict[str, object], arch: str = "sm90a") -> Compiles:
