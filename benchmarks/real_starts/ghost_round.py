@@ -22,6 +22,7 @@ from runtime.ghost.halves import halves_for
 from runtime.ghost.outside import table
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
+from runtime.sglang.server_process import Request
 from sgl_tune.asking.kept import cache_folder
 
 HERE = Path(__file__).resolve().parent
@@ -37,7 +38,7 @@ def main() -> None:
     starts = []
     with Asker(asked) as asker:
         for name, count, argv in commands(of_round):
-            record = asker.ask(argv, outside={"numbers": table().text()})
+            record = asker.ask(Request(tuple(argv), outside={"numbers": table().text()}))
             starts.append({"name": name, "gpus": count, "argv": below_root(argv), **told(record)})
             print(name, record.ending.how, record.ending.phase or "", record.cost.cpu, flush=True)
     write_record(f"ghost_predicted_{of_round}", {"starts": starts})

@@ -10,14 +10,12 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from runtime.baking.baking import Baking
 from runtime.ghost.gpus import Gpu
 from runtime.record.events import Event
 from runtime.record.record import Record
 from runtime.sglang.server_process import Request, ServerProcess, ghost_for
-from runtime.sglang.tactics import Tactics
 
 
 @dataclass(frozen=True)
@@ -56,23 +54,12 @@ class Asker:
         shutil.rmtree(self._work, ignore_errors=True)
 
     def ask(
-        self,
-        argv: Sequence[str],
-        rank: int = 0,
-        outside: Mapping[str, Any] | None = None,
-        say: Callable[[Event], object] | None = None,
-        seconds: float = 600,
-        snapshot: bool = False,
-        until: str | None = None,
-        title: str | None = None,
-        tactics: Tactics | None = None,
-        fold: bool = False,
+        self, request: Request, say: Callable[[Event], object] | None = None, seconds: float = 600
     ) -> Record:
         """Return one start's record. If the resolved arguments need more GPUs, start again with them."""
         self._questions += 1
-        given, name = dict(outside or {}) or None, f"start{self._questions}"
-        request = Request(tuple(argv), rank, given, name, snapshot, until, (), title, tactics, fold)
-        devices = world_of(argv).devices
+        request = replace(request, name=f"start{self._questions}")
+        devices = world_of(request.argv).devices
         record = self._run(devices, request, say, seconds)
         resolved = _devices(record)
         if resolved and resolved != devices:

@@ -243,15 +243,9 @@ class ServerProcess:
         log = self.log(request)
         log.unlink(missing_ok=True)
         return {
-            "argv": request.argv,
-            "rank": request.rank,
-            "outside": request.outside,
-            "compiled": request.compiled,
+            **vars(request),
             "log": str(log),
             "snapshot": str(self.snapshot(request)) if request.snapshot else None,
-            "until": request.until,
-            "title": request.title,
-            "fold": request.fold,
             "baking": self._baking.line(self._python.parent, self._linked) if self._baking else None,
             "tactics": self._laid(request),
             "ghost": True,

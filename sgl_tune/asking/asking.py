@@ -90,22 +90,22 @@ class Answers(ExitStack):
     ) -> tuple[Record, Path | None]:
         """Return a new start's record, and the file in which it wrote torch's history."""
         from runtime.ghost.build import NotBuilt
-        from runtime.sglang.server_process import ServerBroken
+        from runtime.sglang.server_process import Request, ServerBroken
 
         try:
             asker = self._asker(question, command, baking)
-            record: Record = asker.ask(
+            request = Request(
                 command.argv,
                 question.rank,
                 {"numbers": _outside(question, self.asking)},
-                say,
-                _SECONDS if baking is None else _SECONDS_OF_BAKING,
                 snapshot=snapshot,
                 until=question.until,
                 title=question.title or None,
                 tactics=question.tactics,
                 fold=self.asking.fold,
             )
+            seconds = _SECONDS if baking is None else _SECONDS_OF_BAKING
+            record: Record = asker.ask(request, say, seconds)
         except NotBuilt as error:
             raise UsageError(str(error)) from error
         except ServerBroken as error:

@@ -23,6 +23,7 @@ from runtime.ghost.gpus import gpus
 from runtime.ghost.outside import table
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
+from runtime.sglang.server_process import Request
 from sgl_tune.servers.home import added_server, servers_home
 from sgl_tune.servers.server import Server, server_at
 
@@ -194,7 +195,7 @@ def _controls_fail(release: str, model: Path, names: Sequence[str]) -> bool:
 
 def _control_fails(asker: Asker, model: Path, name: str) -> bool:
     outside = {"numbers": table().text()}
-    record = asker.ask(("--model-path", str(model), *CONTROLS[name]), outside=outside, fold=True)
+    record = asker.ask(Request(("--model-path", str(model), *CONTROLS[name]), outside=outside, fold=True))
     ready = record.ending.how == "ready"
     print(
         f"{name}: {record.ending.how}, {record.cost.cpu} CPU s; {'passes' if ready else record.ending.text}"

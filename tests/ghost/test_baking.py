@@ -14,6 +14,7 @@ from runtime.ghost.gpus import gpus
 from runtime.record.events import Event
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
+from runtime.sglang.server_process import Request
 from tests.ghost.c_running import BUILT
 from tests.ghost.stock import Smallest
 from tests.ghost.test_starts import CONFIG, FEW_GRAPHS
@@ -42,7 +43,7 @@ def baked(asker: Asker, tmp_path_factory: pytest.TempPathFactory) -> Baked:
 def _bake(asker: Asker, model: Path) -> Baked:
     told: list[Event] = []
     argv = ("--model-path", str(model), "--attention-backend", "triton", *FEW_GRAPHS)
-    record = asker.ask(argv, say=lambda event: told.append(event))
+    record = asker.ask(Request(argv), say=lambda event: told.append(event))
     return record, [event for event in told if event["event"] == "baked"], model
 
 
