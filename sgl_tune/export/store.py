@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,15 +56,8 @@ def write_store(source: Source, root: Path, tick: Callable[[], None]) -> Stored:
     # FlashInfer's writer would follow a link here.
     open_folder(root, root, create=True).close()
     with scratch() as private, Crew("sgl_tune.export.store_writer", 1, private) as crew:
-        (writer,) = crew.members
-        writer.send(WRITE, **command)
-        deadline = time.monotonic() + _SECONDS
-        for event in crew.told(tick, lambda: time.monotonic() >= deadline):
-            return _stored(event, entries)
-        if crew.ended:
-            writer.show_output()
-            raise WorkFailed(f"FlashInfer's writer {writer.fate}", writer.last_words)
-    raise WorkFailed(f"FlashInfer's writer did not end within {_SECONDS} s")
+        crew.members[0].send(WRITE, **command)
+        return _stored(crew.answer("FlashInfer's writer", _SECONDS, tick), entries)
 
 
 def _stored(event: dict[str, Any], entries: dict[str, Any]) -> Stored:

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.child import ALIVE
 from sgl_tune.processes.command import THIS, Python, boot_command, safe_environment
 from sgl_tune.processes.pump import CHUNK, Pump
@@ -170,14 +171,17 @@ class Crew:
                 said.append((member, member.events.popleft()))
         return said
 
-    def told(self, tick: Callable[[], None], is_over: Callable[[], bool]) -> Iterator[Event]:
-        """Yield events until `is_over()`, or until a process has ended."""
-        while not is_over():
-            for _, event in self.events(_POLL_SECONDS):
-                yield event
-            if self.ended:
-                return
+    def answer(self, who: str, seconds: float, tick: Callable[[], None]) -> Event:
+        """Return the first event of the only process. `who`: its name in an error."""
+        (member,), deadline = self.members, time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if said := self.events(_POLL_SECONDS):
+                return said[0][1]
+            if member.code is not None:
+                member.show_output()
+                raise WorkFailed(f"{who} {member.fate}", member.last_words)
             tick()
+        raise WorkFailed(f"{who} did not end within {seconds:.0f} s")
 
     @property
     def ended(self) -> list[Member]:

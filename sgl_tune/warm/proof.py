@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from runtime.record.checked import from_plain
 from sgl_tune.cache.disk import read_regular
@@ -17,7 +15,7 @@ from sgl_tune.errors import WorkFailed
 from sgl_tune.processes.command import THIS, Python
 from sgl_tune.processes.crew import Crew
 from sgl_tune.processes.scratch import Scratch
-from sgl_tune.warm.events import DONE, IMPORT, JOB
+from sgl_tune.warm.events import IMPORT, JOB
 from sgl_tune.warm.job import Job
 
 
@@ -96,20 +94,10 @@ class Prover:
                 stack.enter_context(locked(group))
             for one in written:
                 _check_equal(one.paths)
-            return [from_plain(Proof, told, "proof") for told in self._ask(job, timeout, tick)]
-
-    def _ask(self, job: Job, timeout: float, tick: Callable[[], None]) -> list[dict[str, Any]]:
-        deadline = time.monotonic() + timeout
-        (prover,) = self._crew.members
-        prover.send(JOB, job=job.to_json())
-        for event in self._crew.told(tick, lambda: time.monotonic() >= deadline):
-            if event["kind"] == DONE:
-                self.steps = event["steps"]
-                return event["proofs"]
-        if self._crew.ended:
-            prover.show_output()
-            raise WorkFailed(f"the proof {prover.fate}; the files are written", prover.last_words)
-        raise WorkFailed(f"the proof did not end within {timeout:.0f} s; the files are written")
+            self._crew.members[0].send(JOB, job=job.to_json())
+            done = self._crew.answer("the files are written, but their proof", timeout, tick)
+            self.steps = done["steps"]
+            return [from_plain(Proof, told, "proof") for told in done["proofs"]]
 
 
 def _check_equal(paths: Sequence[Path]) -> None:
