@@ -88,7 +88,8 @@ class Output:
             if value is not None and self.format is Format.agent:
                 self.line(f"{name}: {value}")
             elif value is not None:
-                self.line(f"{name:<{width}}{value}", indent=2, hanging=width)
+                fits = self.width is None or 2 * width <= self.width
+                self.line(f"{name:<{width}}{value}", indent=2, hanging=width if fits else 2)
 
     def note(self, text: str) -> None:
         if self.format is not Format.quiet:
@@ -264,7 +265,7 @@ def _filled(
     for index, word in enumerate(words):
         is_inside = command is not None and index >= command
         if len(line) + len(word) + 1 + 2 * is_inside > width and line.strip():
-            lines.append(f"{line} \\" if is_inside and index != command else line)
+            lines.append(f"{line} \\" if is_inside and index != command else line.rstrip())
             line = margin + " " * hanging + word
         else:
             line = f"{line} {word}" if line.strip() or not word else line + word

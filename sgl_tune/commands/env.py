@@ -10,6 +10,7 @@ import sgl_tune
 from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Option
+from sgl_tune.cli.table import columns_of
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.fleet.holdings import Holdings
@@ -71,6 +72,7 @@ def _show(out: Output, fingerprint: Fingerprint, holdings: Holdings) -> None:
     if others:
         out.line("What it does not", style="bold")
         out.fields(others)
-    out.line("What a server would find", style="bold")
-    stores = {f"{one.store} in {one.path}": count(one.found, "item") for one in holdings.stores}
-    out.fields({f"tactics in {holdings.cache_dir}": count(len(holdings.caches), "cache"), **stores})
+    out.line()
+    stores = ((one.store, count(one.found, "item"), one.path) for one in holdings.stores)
+    tactics = ("tactics", count(len(holdings.caches), "cache"), holdings.cache_dir)
+    out.table(columns_of("A SERVER WOULD FIND", ">HERE", "WHERE/"), [tactics, *stores])

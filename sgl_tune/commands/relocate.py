@@ -60,12 +60,13 @@ def relocate(
     needed, doubt = variables(sglang_version, place, done.stores(stored), scratch)
     if doubt:
         out.warn(doubt)
+    stores = [{**one._asdict(), "path": str(one.path), "unmended": [*one.unmended]} for one in done.mended]
     out.result(
         {
             "root": str(root),
             "place": place,
             "dry_run": dry_run,
-            "stores": [_as_json(one) for one in done.mended],
+            "stores": stores,
             "environment": needed,
         },
         human=lambda: _show(out, done.mended, needed, dry_run),
@@ -76,10 +77,6 @@ def relocate(
             out.warn(text)
     if done.failed:
         raise WorkFailed(f"{count(done.failed, 'store')} could not be made right", "see the warnings above")
-
-
-def _as_json(one: Mended) -> dict[str, object]:
-    return {**one._asdict(), "path": str(one.path), "unmended": list(one.unmended)}
 
 
 def _show(out: Output, mended: Sequence[Mended], needed: dict[str, str], dry_run: bool) -> None:

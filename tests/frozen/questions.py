@@ -56,7 +56,8 @@ def file_of(release: str) -> Path:
 
 
 def releases() -> list[str]:
-    return sorted((path.stem for path in COMMANDS.glob("*.jsonl")), key=_number)
+    names = [path.stem for path in COMMANDS.glob("*.jsonl")]
+    return sorted(names, key=lambda one: [int(part.removeprefix("post")) for part in one.split(".")])
 
 
 def frozen(release: str) -> Frozen:
@@ -89,7 +90,3 @@ def write_models(folder: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         for file, content in files.items():
             (target / file).write_text(json.dumps(content))
-
-
-def _number(release: str) -> list[int]:
-    return [int(part.removeprefix("post")) for part in release.split(".")]

@@ -8,11 +8,7 @@ from typing import Any
 
 import torch
 
-
-def _properties(device: Any = None) -> SimpleNamespace:
-    return SimpleNamespace(name="none", major=9, minor=0, multi_processor_count=132, total_memory=0)
-
-
 if not torch.cuda.is_available():
-    torch.cuda.get_device_properties = _properties
+    _GPU = SimpleNamespace(name="none", major=9, minor=0, multi_processor_count=132, total_memory=0)
+torch.cuda.get_device_properties = lambda device=None: _GPU
     torch.cuda.get_device_capability = lambda device=None: (9, 0)

@@ -6,8 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from sgl_tune.fleet.node import parse_node
-from tests.sgl_tune.running import ROOT, run_anew
+from tests.sgl_tune.running import ROOT, run_anew, run_on_terminal
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.stores.make import triton_kernel
 
@@ -23,13 +25,7 @@ def test_without_flashinfer_it_says_what_it_cannot_know(tmp_path: Path) -> None:
     ran = run_anew("env", "--format", "json", PYTHONPATH=f"{tmp_path}:{ROOT}", PATH=str(tmp_path))
     data = json.loads(ran.out)
     assert ran.code == 0 and data.keys() == MEMBERS and schema_faults("env", data) == []
-    assert [data[name] for name in ("metadata", "arch", "driver", "torch", "gpus")] == [
-        None,
-        None,
-        None,
-        None,
-        [],
-    ]
+    assert [data[name] for name in ("metadata", "arch", "driver", "torch", "gpus")] == [*[None] * 4, []]
     assert "cannot be imported here (not in this environment)" in ran.err
     assert "no driver answers here" in ran.err
     shown = run_anew("env", PYTHONPATH=f"{tmp_path}:{ROOT}", PATH=str(tmp_path)).out
@@ -65,3 +61,11 @@ def test_it_lists_the_caches_and_stores_that_a_server_here_would_find(tmp_path: 
     assert stores == {"home/.triton/cache": 1, "root/triton": 1}
     node = parse_node(ran.out.encode())
     assert node.holdings is not None and node.holdings.caches[0].contents[0].entries == 42
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_a_terminal_of_any_width_shows_it_all(tmp_path: Path, columns: int) -> None:
+    root = tmp_path / "a-long-name" / ("of-a-folder/" * 8)
+    shutil.copytree(ROOT / "cache-examples" / "cache", root)
+    shown = run_on_terminal("env", "--cache-dir", root, columns=columns, NO_COLOR="1").out
+    assert max(map(len, shown.splitlines())) <= columns and "3 caches" in shown
