@@ -4,11 +4,10 @@ imported, and what they are told is never used here."""
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 
 if not torch.cuda.is_available():
     _GPU = SimpleNamespace(name="none", major=9, minor=0, multi_processor_count=132, total_memory=0)
-torch.cuda.get_device_properties = lambda device=None: _GPU
+    torch.cuda.get_device_properties = lambda device=None: _GPU
     torch.cuda.get_device_capability = lambda device=None: (9, 0)
