@@ -105,16 +105,8 @@ EXPORT Status cudaGetDeviceCount(int *count)
     *count = device_count();
     return *count ? OK : fail(NO_DEVICE);
 }
-EXPORT Status cuDeviceGetCount(int *count)
-{
-    *count = device_count();
-    return OK;
-}
-EXPORT Status cudaGetDevice(int *device)
-{
-    *device = current_device;
-    return OK;
-}
+ANSWER(cuDeviceGetCount, (int *count), *count = device_count())
+ANSWER(cudaGetDevice, (int *device), *device = current_device)
 EXPORT Status cudaSetDevice(int device)
 {
     if (device < 0 || device >= device_count())
@@ -123,17 +115,10 @@ EXPORT Status cudaSetDevice(int device)
     activate();
     return OK;
 }
-EXPORT Status cudaDeviceCanAccessPeer(int *can, int device, int peer)
-{
-    *can = device != peer;
-    return OK;
-}
+ANSWER(cudaDeviceCanAccessPeer, (int *can, int device, int peer), *can = device != peer)
 ALSO(cuDeviceCanAccessPeer, cudaDeviceCanAccessPeer);
-EXPORT Status cudaDeviceGetPCIBusId(char *out, int size, int device)
-{
-    snprintf(out, (size_t)size, "0000:%02X:00.0", device + 1);
-    return OK;
-}
+ANSWER(cudaDeviceGetPCIBusId, (char *out, int size, int device),
+       snprintf(out, (size_t)size, "0000:%02X:00.0", device + 1))
 ALSO(cuDeviceGetPCIBusId, cudaDeviceGetPCIBusId);
 EXPORT Status cudaDeviceGetByPCIBusId(int *device, const char *text)
 {
@@ -153,47 +138,27 @@ EXPORT Status cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     return OK;
 }
 ALSO(cuCtxGetStreamPriorityRange, cudaDeviceGetStreamPriorityRange);
-EXPORT Status cuDeviceGetName(char *out, int size, int device)
-{
-    (void)device;
-    snprintf(out, (size_t)size, "%s", row_name());
-    return OK;
-}
+ANSWER(cuDeviceGetName, (char *out, int size, int device), snprintf(out, (size_t)size, "%s", row_name()))
 EXPORT Status cuDeviceTotalMem_v2(size_t *bytes, int device)
 {
-    (void)device;
     row(ROW_total);
     *bytes = device_total();
     return OK;
 }
-EXPORT Status cuDeviceGetUuid(char *out, int device)
-{
-    device_uuid(out, device);
-    return OK;
-}
+ANSWER(cuDeviceGetUuid, (char *out, int device), device_uuid(out, device))
 ALSO(cuDeviceGetUuid_v2, cuDeviceGetUuid);
 EXPORT Status cuDeviceComputeCapability(int *major, int *minor, int device)
 {
-    (void)device;
     *major = (int)row(ROW_major);
     *minor = (int)row(ROW_minor);
     return OK;
 }
-EXPORT Status cudaDriverGetVersion(int *version)
-{
-    *version = CUDA_VERSION;
-    return OK;
-}
+ANSWER(cudaDriverGetVersion, (int *version), *version = CUDA_VERSION)
 ALSO(cudaRuntimeGetVersion, cudaDriverGetVersion);
 ALSO(cuDriverGetVersion, cudaDriverGetVersion);
 
-NOTHING(cuInit)
-NOTHING(cudaDeviceEnablePeerAccess)
-NOTHING(cudaDeviceDisablePeerAccess)
-NOTHING(cuCtxEnablePeerAccess)
-NOTHING(cudaProfilerStart)
-NOTHING(cudaProfilerStop)
-NOTHING(cuProfilerStart)
+NOTHING(cuInit) NOTHING(cudaDeviceEnablePeerAccess) NOTHING(cudaDeviceDisablePeerAccess)
+NOTHING(cuCtxEnablePeerAccess) NOTHING(cudaProfilerStart) NOTHING(cudaProfilerStop) NOTHING(cuProfilerStart)
 NOTHING(cuProfilerStop)
 
 static const struct {
@@ -224,13 +189,5 @@ static size_t error_index(Status code)
 }
 EXPORT const char *cudaGetErrorName(Status code) { return ERRORS[error_index(code)].runtime; }
 EXPORT const char *cudaGetErrorString(Status code) { return ERRORS[error_index(code)].text; }
-EXPORT Status cuGetErrorName(Status code, const char **out)
-{
-    *out = ERRORS[error_index(code)].driver;
-    return OK;
-}
-EXPORT Status cuGetErrorString(Status code, const char **out)
-{
-    *out = ERRORS[error_index(code)].text;
-    return OK;
-}
+ANSWER(cuGetErrorName, (Status code, const char **out), *out = ERRORS[error_index(code)].driver)
+ANSWER(cuGetErrorString, (Status code, const char **out), *out = ERRORS[error_index(code)].text)

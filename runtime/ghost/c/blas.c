@@ -25,16 +25,8 @@ EXPORT Status cublasCreate_v2(void **handle)
     return outside_cublas(current_device) ? make(handle, sizeof(Handle)) : ALLOC_FAILED;
 }
 EXPORT Status cublasDestroy_v2(void *handle) { return drop(handle); }
-EXPORT Status cublasSetStream_v2(Handle *handle, Stream *stream)
-{
-    handle->stream = stream;
-    return OK;
-}
-EXPORT Status cublasGetStream_v2(Handle *handle, Stream **stream)
-{
-    *stream = handle->stream;
-    return OK;
-}
+ANSWER(cublasSetStream_v2, (Handle *handle, Stream *stream), handle->stream = stream)
+ANSWER(cublasGetStream_v2, (Handle *handle, Stream **stream), *stream = handle->stream)
 #define SETTING(set, get, field)                                                                             \
     EXPORT Status set(Handle *handle, int value) { handle->field = value; return OK; }                       \
     EXPORT Status get(Handle *handle, int *value) { *value = handle->field; return OK; }
@@ -51,17 +43,9 @@ static int version(void)
         REPORT_ONCE(GUESS, "version of cuBLAS");
     return CUBLAS_VERSION ? CUBLAS_VERSION : CUDA_VERSION / 1000 * 10000 + CUDA_VERSION % 1000 / 10 * 100;
 }
-EXPORT Status cublasGetVersion_v2(Handle *handle, int *out)
-{
-    (void)handle;
-    *out = version();
-    return OK;
-}
-EXPORT Status cublasGetProperty(int which, int *value)
-{
-    *value = which == 0 ? version() / 10000 : which == 1 ? version() / 100 % 100 : version() % 100;
-    return OK;
-}
+ANSWER(cublasGetVersion_v2, (Handle *handle, int *out), *out = version())
+ANSWER(cublasGetProperty, (int which, int *value),
+       *value = which == 0 ? version() / 10000 : which == 1 ? version() / 100 % 100 : version() % 100)
 EXPORT const char *cublasGetStatusString(Status status) { return status ? "an error of cuBLAS" : "success"; }
 EXPORT const char *cublasGetStatusName(Status status)
 {
@@ -90,8 +74,7 @@ ALSO(cublasLtMatmulDescDestroy, cublasLtDestroy);
 ALSO(cublasLtMatrixLayoutDestroy, cublasLtDestroy);
 ALSO(cublasLtMatmulPreferenceDestroy, cublasLtDestroy);
 ALSO(cublasLtMatrixTransformDescDestroy, cublasLtDestroy);
-NOTHING(cublasLtMatmulDescSetAttribute)
-NOTHING(cublasLtMatrixLayoutSetAttribute)
+NOTHING(cublasLtMatmulDescSetAttribute) NOTHING(cublasLtMatrixLayoutSetAttribute)
 NOTHING(cublasLtMatmulPreferenceSetAttribute)
 EXPORT size_t cublasLtGetVersion(void) { return (size_t)version(); }
 EXPORT size_t cublasLtGetCudartVersion(void) { return CUDA_VERSION; }
@@ -107,24 +90,16 @@ typedef struct {
 EXPORT Status cublasLtMatmulAlgoGetHeuristic(void *handle, void *operation, void *a, void *b, void *c, void *d,
                                              void *preference, int wanted, Heuristic *results, int *count)
 {
-    (void)handle, (void)operation, (void)a, (void)b, (void)c, (void)d, (void)preference;
     *count = wanted > 0;
     if (*count)
         memset(results, 0, sizeof *results);
     return OK;
 }
-EXPORT Status cublasLtMatmulAlgoCheck(void *handle, void *operation, void *a, void *b, void *c, void *d,
-                                      const void *algorithm, Heuristic *result)
-{
-    (void)handle, (void)operation, (void)a, (void)b, (void)c, (void)d, (void)algorithm;
-    memset(result, 0, sizeof *result);
-    return OK;
-}
+ANSWER(cublasLtMatmulAlgoCheck, (void *handle, void *operation, void *a, void *b, void *c, void *d,
+                                 const void *algorithm, Heuristic *result), memset(result, 0, sizeof *result))
 EXPORT Status cublasLtMatmul(void *handle, void *operation, const void *alpha, const void *a, void *a_layout,
                              const void *b, void *b_layout, const void *beta, const void *c, void *c_layout, void *d,
                              void *d_layout, const void *algorithm, void *workspace, size_t size, Stream *stream)
 {
-    (void)handle, (void)operation, (void)alpha, (void)a, (void)a_layout, (void)b, (void)b_layout, (void)beta, (void)c;
-    (void)c_layout, (void)d, (void)d_layout, (void)algorithm, (void)workspace, (void)size;
     return launch_on(stream);
 }

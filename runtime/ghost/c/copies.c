@@ -103,30 +103,22 @@ Status fill_on(Stream *stream, void *to, uint32_t value, int width, size_t count
 
 EXPORT Status cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, Stream *stream)
 {
-    (void)kind;
     return copy_on(stream, to, from, size);
 }
 ALSO(cudaMemcpyAsync_ptsz, cudaMemcpyAsync);
-EXPORT Status cudaMemcpy(void *to, const void *from, size_t size, int kind)
-{
-    (void)kind;
-    return copy_on(0, to, from, size);
-}
+EXPORT Status cudaMemcpy(void *to, const void *from, size_t size, int kind) { return copy_on(0, to, from, size); }
 ALSO(cudaMemcpy_ptds, cudaMemcpy);
 EXPORT Status cudaMemcpyPeerAsync(void *to, int a, const void *from, int b, size_t size, Stream *stream)
 {
-    (void)a, (void)b;
     return copy_on(stream, to, from, size);
 }
 EXPORT Status cudaMemcpyPeer(void *to, int a, const void *from, int b, size_t size)
 {
-    (void)a, (void)b;
     return copy_on(0, to, from, size);
 }
 EXPORT Status cudaMemcpy2DAsync(char *to, size_t to_pitch, const char *from, size_t from_pitch, size_t width,
                                 size_t height, int kind, Stream *stream)
 {
-    (void)kind;
     for (size_t line = 0; line < height; line++)
         copy_on(stream, to + line * to_pitch, from + line * from_pitch, width);
     return OK;

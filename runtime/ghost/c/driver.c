@@ -26,8 +26,7 @@ EXPORT Status cuDevicePrimaryCtxRetain(char **context, int device)
     *context = &contexts[device];
     return OK;
 }
-NOTHING(cuDevicePrimaryCtxRelease_v2)
-NOTHING(cuDevicePrimaryCtxSetFlags_v2)
+NOTHING(cuDevicePrimaryCtxRelease_v2) NOTHING(cuDevicePrimaryCtxSetFlags_v2)
 EXPORT Status cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
 {
     if (device < 0 || device >= device_count())
@@ -38,11 +37,8 @@ EXPORT Status cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *activ
         *active = ghost_devices[device].active;
     return OK;
 }
-EXPORT Status cuCtxGetCurrent(char **context)
-{
-    *context = ghost_devices[current_device].active ? &contexts[current_device] : 0;
-    return OK;
-}
+ANSWER(cuCtxGetCurrent, (char **context),
+       *context = ghost_devices[current_device].active ? &contexts[current_device] : 0)
 EXPORT Status cuCtxSetCurrent(char *context)
 {
     int device = device_of_context(context);
@@ -72,17 +68,9 @@ EXPORT Status cuCtxGetDevice(int *device)
     *device = current_device;
     return ghost_devices[current_device].active ? OK : INVALID_CONTEXT;
 }
-EXPORT Status cuCtxGetApiVersion(char *context, unsigned *version)
-{
-    (void)context;
-    *version = 3020;
-    return OK;
-}
-EXPORT Status cuStreamGetCtx(Stream *stream, char **context)
-{
-    *context = &contexts[(uintptr_t)stream <= 2 ? current_device : stream->device];
-    return OK;
-}
+ANSWER(cuCtxGetApiVersion, (char *context, unsigned *version), *version = 3020)
+ANSWER(cuStreamGetCtx, (Stream *stream, char **context),
+       *context = &contexts[(uintptr_t)stream <= 2 ? current_device : stream->device])
 EXPORT Status cuStreamGetCtx_v2(Stream *stream, char **context, void **green)
 {
     if (green)
@@ -108,30 +96,14 @@ ALSO(cuLibraryGetModule, cuModuleLoadData);
 ALSO(cudaLibraryLoadData, cuModuleLoadData);
 ALSO(cudaLibraryLoadFromFile, cuModuleLoadData);
 ALSO(cudaLibraryGetKernel, cuModuleLoadData);
-NOTHING(cuModuleUnload)
-NOTHING(cuLibraryUnload)
-NOTHING(cudaLibraryUnload)
-EXPORT Status cuModuleGetLoadingMode(int *mode)
-{
-    *mode = 2; /* lazy */
-    return OK;
-}
-EXPORT Status cuKernelGetFunction(void **function, void *kernel)
-{
-    *function = kernel;
-    return OK;
-}
+NOTHING(cuModuleUnload) NOTHING(cuLibraryUnload) NOTHING(cudaLibraryUnload)
+ANSWER(cuModuleGetLoadingMode, (int *mode), *mode = 2) /* lazy */
+ANSWER(cuKernelGetFunction, (void **function, void *kernel), *function = kernel)
 /* A caller that counts a library's kernels loads one kernel (DeepGEMM). */
-EXPORT Status cuLibraryGetKernelCount(unsigned *count, void *library)
-{
-    (void)library;
-    *count = 1;
-    return OK;
-}
+ANSWER(cuLibraryGetKernelCount, (unsigned *count, void *library), *count = 1)
 ALSO(cudaLibraryGetKernelCount, cuLibraryGetKernelCount);
 EXPORT Status cuLibraryEnumerateKernels(void **kernels, unsigned count, void *library)
 {
-    (void)library;
     for (unsigned i = 0; i < count; i++)
         handle(&kernels[i]);
     return OK;
@@ -139,11 +111,7 @@ EXPORT Status cuLibraryEnumerateKernels(void **kernels, unsigned count, void *li
 ALSO(cudaLibraryEnumerateKernels, cuLibraryEnumerateKernels);
 
 /* A tensor map describes memory to a kernel: 128 bytes that only the GPU reads. */
-EXPORT Status cuTensorMapEncodeTiled(void *map)
-{
-    memset(map, 0, 128);
-    return OK;
-}
+ANSWER(cuTensorMapEncodeTiled, (void *map), memset(map, 0, 128))
 ALSO(cuTensorMapEncodeIm2col, cuTensorMapEncodeTiled);
 ALSO(cuTensorMapReplaceAddress, cuTensorMapEncodeTiled);
 
@@ -203,21 +171,13 @@ EXPORT Status cuMemGetAddressRange_v2(uint64_t *start, size_t *size, uint64_t at
 
 /* A pool's numbers are those of the whole device here. */
 static char pool[64];
-EXPORT Status cudaDeviceGetDefaultMemPool(void **out, int device)
-{
-    (void)device;
-    *out = pool;
-    return OK;
-}
+ANSWER(cudaDeviceGetDefaultMemPool, (void **out, int device), *out = pool)
 ALSO(cudaDeviceGetMemPool, cudaDeviceGetDefaultMemPool);
 ALSO(cuDeviceGetDefaultMemPool, cudaDeviceGetDefaultMemPool);
 ALSO(cuDeviceGetMemPool, cudaDeviceGetDefaultMemPool);
-NOTHING(cudaMemPoolSetAttribute)
-NOTHING(cudaMemPoolSetAccess)
-NOTHING(cudaMemPoolTrimTo)
+NOTHING(cudaMemPoolSetAttribute) NOTHING(cudaMemPoolSetAccess) NOTHING(cudaMemPoolTrimTo)
 EXPORT Status cudaMemPoolGetAttribute(void *which_pool, int which, uint64_t *value)
 {
-    (void)which_pool, (void)which;
     REPORT_ONCE(GUESS, "cudaMemPoolGetAttribute");
     *value = 0;
     return OK;
@@ -227,7 +187,6 @@ EXPORT Status cudaMemPoolGetAttribute(void *which_pool, int which, uint64_t *val
 EXPORT Status cuLogsRegisterCallback(void (*callback)(void), void *data, void **handle_of_it)
 {
     static char log;
-    (void)callback, (void)data;
     if (handle_of_it)
         *handle_of_it = &log;
     return OK;
@@ -249,12 +208,10 @@ EXPORT Status cudaIpcGetMemHandle(MemoryHandle *out, void *at)
 ALSO(cuIpcGetMemHandle, cudaIpcGetMemHandle);
 EXPORT Status cudaIpcOpenMemHandle(void **at, MemoryHandle handle_of_peer, unsigned flags)
 {
-    (void)flags;
     LOCK();
     *at = (void *)reserve_addresses(current_device, handle_of_peer.size ? handle_of_peer.size : GRANULE, GRANULE);
     UNLOCK();
     return *at ? OK : fail(OUT_OF_MEMORY);
 }
 ALSO(cuIpcOpenMemHandle_v2, cudaIpcOpenMemHandle);
-NOTHING(cudaIpcCloseMemHandle)
-NOTHING(cuIpcCloseMemHandle)
+NOTHING(cudaIpcCloseMemHandle) NOTHING(cuIpcCloseMemHandle)

@@ -88,28 +88,18 @@ static Status look_up(const char *name, void **function, int version, int *found
 }
 EXPORT Status cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found)
 {
-    (void)flags;
     return look_up(name, function, version, found);
 }
 EXPORT Status cuGetProcAddress(const char *name, void **function, int version, uint64_t flags)
 {
-    (void)flags;
     return look_up(name, function, version, 0);
 }
-EXPORT Status cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags, int *found)
-{
-    (void)flags;
-    look_up(name, function, CUDA_VERSION, found);
-    return OK;
-}
+ANSWER(cudaGetDriverEntryPoint, (const char *name, void **function, unsigned long long flags, int *found),
+       look_up(name, function, CUDA_VERSION, found))
 ALSO(cudaGetDriverEntryPoint_ptsz, cudaGetDriverEntryPoint);
-EXPORT Status cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
-                                               unsigned long long flags, int *found)
-{
-    (void)flags;
-    look_up(name, function, (int)version, found);
-    return OK;
-}
+ANSWER(cudaGetDriverEntryPointByVersion,
+       (const char *name, void **function, unsigned version, unsigned long long flags, int *found),
+       look_up(name, function, (int)version, found))
 ALSO(cudaGetDriverEntryPointByVersion_ptsz, cudaGetDriverEntryPointByVersion);
 
 /* A runtime that is linked into a library asks for tables that nobody documents when it is first called. Without them
@@ -118,7 +108,6 @@ EXPORT Status cuGetExportTable(const void **table, const unsigned char id[16])
 {
     static unsigned seen[64];
     static const void *users[64];
-    (void)id;
     *table = 0;
     Dl_info user;
     if (!dladdr(__builtin_return_address(0), &user))

@@ -18,6 +18,8 @@
 #define ALSO(name, function) EXPORT __typeof__(function) name __attribute__((alias(#function)))
 /* A function whose success changes nothing that the server could see. */
 #define NOTHING(name) EXPORT Status name(void) { return OK; }
+/* A function that only answers: ANSWER(name, (parameters), *out = value). What it does not need, it does not read. */
+#define ANSWER(name, parameters, ...) EXPORT Status name parameters { __VA_ARGS__; return OK; }
 
 #define MIB ((size_t)1 << 20)
 #define GRANULE (2 * MIB) /* what the driver hands out memory in */

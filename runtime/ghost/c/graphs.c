@@ -81,18 +81,9 @@ static Graph *copy_of(const Graph *graph)
     return made;
 }
 
-EXPORT Status cudaGraphCreate(Graph **out, unsigned flags)
-{
-    (void)flags;
-    *out = graph_new();
-    return OK;
-}
+ANSWER(cudaGraphCreate, (Graph **out, unsigned flags), *out = graph_new())
 ALSO(cuGraphCreate, cudaGraphCreate);
-EXPORT Status cudaGraphClone(Graph **out, Graph *graph)
-{
-    *out = copy_of(graph);
-    return OK;
-}
+ANSWER(cudaGraphClone, (Graph **out, Graph *graph), *out = copy_of(graph))
 ALSO(cuGraphClone, cudaGraphClone);
 EXPORT Status cudaGraphDestroy(Graph *graph)
 {
@@ -137,7 +128,6 @@ static Status instantiate(Graph **out, const Graph *graph)
 }
 EXPORT Status cudaGraphInstantiateWithFlags(Graph **out, Graph *graph, unsigned long long flags)
 {
-    (void)flags;
     return instantiate(out, graph);
 }
 ALSO(cuGraphInstantiateWithFlags, cudaGraphInstantiateWithFlags);
@@ -171,5 +161,4 @@ EXPORT Status cudaGraphLaunch(Graph *graph, Stream *stream)
 }
 ALSO(cudaGraphLaunch_ptsz, cudaGraphLaunch);
 ALSO(cuGraphLaunch, cudaGraphLaunch);
-NOTHING(cudaGraphUpload)
-NOTHING(cuGraphUpload)
+NOTHING(cudaGraphUpload) NOTHING(cuGraphUpload)

@@ -78,12 +78,6 @@ static int in_layer(enum Layer layer, const void *at, size_t size)
     return all;
 }
 
-EXPORT int ghost_marked(const void *at, size_t size)
-{
-    return in_layer(REAL_BYTES, at, size);
-}
+EXPORT int ghost_marked(const void *at, size_t size) { return in_layer(REAL_BYTES, at, size); }
 
-EXPORT int ghost_held(const void *at, size_t size)
-{
-    return in_layer(HELD_BYTES, at, size);
-}
+EXPORT int ghost_held(const void *at, size_t size) { return in_layer(HELD_BYTES, at, size); }

@@ -56,17 +56,15 @@ EXPORT void **__cudaRegisterFatBinary(void *wrapper)
     module->data = module->arch ? fatbin_data(wrapper) : 0;
     return (void **)module;
 }
-EXPORT void __cudaRegisterFatBinaryEnd(void **module) { (void)module; }
-EXPORT void __cudaUnregisterFatBinary(void **module) { (void)module; }
-EXPORT char __cudaInitModule(void **module) { (void)module; return 1; }
+EXPORT void __cudaRegisterFatBinaryEnd(void **module) { }
+EXPORT void __cudaUnregisterFatBinary(void **module) { }
+EXPORT char __cudaInitModule(void **module) { return 1; }
 EXPORT void __cudaRegisterFunction(void **module, const char *host, char *device, const char *name)
 {
-    (void)device;
     add(bucket(functions, BUCKETS, host), (Symbol){.host = host, .name = name, .module = (Module *)module});
 }
 EXPORT void __cudaRegisterVar(void **module, char *host, char *device, const char *name, int external, size_t size)
 {
-    (void)device, (void)external;
     add(bucket(variables, 1024, host), (Symbol){.host = host, .name = name, .module = (Module *)module, .size = size});
 }
 EXPORT const char *ghost_kernel_name(const void *host)
@@ -104,7 +102,6 @@ EXPORT Status cudaGetSymbolSize(size_t *size, const void *host)
 }
 EXPORT Status cudaMemcpyToSymbolAsync(const void *host, const void *from, size_t size, size_t offset, int kind, Stream *s)
 {
-    (void)kind;
     Symbol *symbol;
     Status status = variable(host, &symbol);
     return status ? status : copy_on(s, (char *)symbol->device + offset, from, size);
@@ -115,7 +112,6 @@ EXPORT Status cudaMemcpyToSymbol(const void *host, const void *from, size_t size
 }
 EXPORT Status cudaMemcpyFromSymbolAsync(void *to, const void *host, size_t size, size_t offset, int kind, Stream *s)
 {
-    (void)kind;
     Symbol *symbol;
     Status status = variable(host, &symbol);
     return status ? status : copy_on(s, to, (char *)symbol->device + offset, size);
@@ -176,7 +172,6 @@ static Status start(const void *f, Stream *stream)
 }
 EXPORT Status cudaLaunchKernel(const void *f, Dim3 grid, Dim3 block, void **arguments, size_t shared, Stream *stream)
 {
-    (void)grid, (void)block, (void)arguments, (void)shared;
     return start(f, stream);
 }
 ALSO(cudaLaunchKernel_ptsz, cudaLaunchKernel);
@@ -185,7 +180,6 @@ ALSO(__cudaLaunchKernel_ptsz, cudaLaunchKernel);
 ALSO(cudaLaunchCooperativeKernel, cudaLaunchKernel);
 EXPORT Status cudaLaunchKernelExC(const LaunchConfig *config, const void *f, void **arguments)
 {
-    (void)arguments;
     return start(f, config->stream);
 }
 ALSO(cudaLaunchKernelExC_ptsz, cudaLaunchKernelExC);
@@ -193,21 +187,14 @@ ALSO(cuLaunchKernelEx, cudaLaunchKernelExC);
 EXPORT Status cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                              unsigned shared, Stream *stream)
 {
-    (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared;
     return start(f, stream);
 }
 ALSO(cuLaunchCooperativeKernel, cuLaunchKernel);
 
-EXPORT Status __cudaGetKernel(const void **kernel, const void *f)
-{
-    *kernel = f;
-    return OK;
-}
+ANSWER(__cudaGetKernel, (const void **kernel, const void *f), *kernel = f)
 ALSO(cudaGetFuncBySymbol, __cudaGetKernel);
 ALSO(cudaGetKernel, __cudaGetKernel);
-NOTHING(cudaFuncSetAttribute)
-NOTHING(cudaFuncSetCacheConfig)
-NOTHING(cuFuncSetAttribute)
+NOTHING(cudaFuncSetAttribute) NOTHING(cudaFuncSetCacheConfig) NOTHING(cuFuncSetAttribute)
 NOTHING(cuFuncSetCacheConfig)
 
 /* A kernel's registers and static shared memory stand in its machine code; where that is not readable, they are a
@@ -278,17 +265,13 @@ static int blocks_per_sm(const void *f, int threads, size_t shared)
         blocks = by_registers;
     return (int)(by_shared < blocks ? by_shared : blocks);
 }
-EXPORT Status cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *count, const void *f, int threads, size_t shared)
-{
-    *count = blocks_per_sm(f, threads, shared);
-    return OK;
-}
+ANSWER(cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *count, const void *f, int threads, size_t shared),
+       *count = blocks_per_sm(f, threads, shared))
 ALSO(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cudaOccupancyMaxActiveBlocksPerMultiprocessor);
 ALSO(cuOccupancyMaxActiveBlocksPerMultiprocessor, cudaOccupancyMaxActiveBlocksPerMultiprocessor);
 ALSO(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, cudaOccupancyMaxActiveBlocksPerMultiprocessor);
 EXPORT Status cudaOccupancyMaxActiveClusters(int *count, const void *f, const LaunchConfig *config)
 {
-    (void)config;
     guess_about("clusters", f);
     *count = (int)row(ROW_sms) / 2;
     return OK;

@@ -188,20 +188,19 @@ Status device_free(void *at)
 }
 
 EXPORT Status cudaMalloc(void **at, size_t size) { return device_malloc(at, size); }
-EXPORT Status cudaMallocManaged(void **at, size_t size, unsigned flags) { (void)flags; return device_malloc(at, size); }
-EXPORT Status cudaMallocAsync(void **at, size_t size, Stream *s) { (void)s; return device_malloc(at, size); }
+EXPORT Status cudaMallocManaged(void **at, size_t size, unsigned flags) { return device_malloc(at, size); }
+EXPORT Status cudaMallocAsync(void **at, size_t size, Stream *s) { return device_malloc(at, size); }
 ALSO(cudaMallocAsync_ptsz, cudaMallocAsync);
 ALSO(cuMemAlloc_v2, cudaMalloc);
 ALSO(cuMemAllocManaged, cudaMallocManaged);
 ALSO(cuMemAllocAsync, cudaMallocAsync);
 EXPORT Status cudaMallocFromPoolAsync(void **at, size_t size, void *pool, Stream *s)
 {
-    (void)pool, (void)s;
     return device_malloc(at, size);
 }
 ALSO(cuMemAllocFromPoolAsync, cudaMallocFromPoolAsync);
 EXPORT Status cudaFree(void *at) { return device_free(at); }
-EXPORT Status cudaFreeAsync(void *at, Stream *s) { (void)s; return device_free(at); }
+EXPORT Status cudaFreeAsync(void *at, Stream *s) { return device_free(at); }
 ALSO(cudaFreeAsync_ptsz, cudaFreeAsync);
 ALSO(cuMemFree_v2, cudaFree);
 ALSO(cuMemFreeAsync, cudaFreeAsync);

@@ -4,10 +4,7 @@
 enum { NVML_INVALID = 2, NVML_NOT_FOUND = 6, NVML_TOO_SMALL = 7 };
 #define DEVICE(handle) ((int)(uintptr_t)(handle)-1)
 
-NOTHING(nvmlInit)
-NOTHING(nvmlInit_v2)
-NOTHING(nvmlInitWithFlags)
-NOTHING(nvmlShutdown)
+NOTHING(nvmlInit) NOTHING(nvmlInit_v2) NOTHING(nvmlInitWithFlags) NOTHING(nvmlShutdown)
 EXPORT const char *nvmlErrorString(Status status) { return status ? "Not Supported" : "Success"; }
 
 static Status text(char *out, unsigned size, const char *value)
@@ -16,17 +13,9 @@ static Status text(char *out, unsigned size, const char *value)
 }
 EXPORT Status nvmlSystemGetDriverVersion(char *out, unsigned size) { return text(out, size, DRIVER_VERSION); }
 EXPORT Status nvmlSystemGetNVMLVersion(char *out, unsigned size) { return text(out, size, "13." DRIVER_VERSION); }
-EXPORT Status nvmlSystemGetCudaDriverVersion(int *version)
-{
-    *version = CUDA_VERSION;
-    return OK;
-}
+ANSWER(nvmlSystemGetCudaDriverVersion, (int *version), *version = CUDA_VERSION)
 ALSO(nvmlSystemGetCudaDriverVersion_v2, nvmlSystemGetCudaDriverVersion);
-EXPORT Status nvmlDeviceGetCount_v2(unsigned *count)
-{
-    *count = (unsigned)device_count();
-    return OK;
-}
+ANSWER(nvmlDeviceGetCount_v2, (unsigned *count), *count = (unsigned)device_count())
 ALSO(nvmlDeviceGetCount, nvmlDeviceGetCount_v2);
 
 EXPORT Status nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle)
@@ -68,20 +57,11 @@ EXPORT Status nvmlDeviceGetHandleByUUID(const char *id, void **handle)
     }
     return NVML_NOT_FOUND;
 }
-EXPORT Status nvmlDeviceGetIndex(void *device, unsigned *index)
-{
-    *index = (unsigned)DEVICE(device);
-    return OK;
-}
+ANSWER(nvmlDeviceGetIndex, (void *device, unsigned *index), *index = (unsigned)DEVICE(device))
 ALSO(nvmlDeviceGetMinorNumber, nvmlDeviceGetIndex);
-EXPORT Status nvmlDeviceGetName(void *device, char *out, unsigned size)
-{
-    (void)device;
-    return text(out, size, row_name());
-}
+EXPORT Status nvmlDeviceGetName(void *device, char *out, unsigned size) { return text(out, size, row_name()); }
 EXPORT Status nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor)
 {
-    (void)device;
     *major = (int)row(ROW_major);
     *minor = (int)row(ROW_minor);
     return OK;
@@ -146,44 +126,20 @@ EXPORT Status nvmlDeviceGetComputeRunningProcesses(void *device, unsigned *count
 typedef struct {
     unsigned environment, feature, tools;
 } ConfidentialCompute;
-EXPORT Status nvmlSystemGetConfComputeState(ConfidentialCompute *out)
-{
-    *out = (ConfidentialCompute){0, 0, 0}; /* off, as on every GPU that was asked */
-    return OK;
-}
+ANSWER(nvmlSystemGetConfComputeState, (ConfidentialCompute *out),
+       *out = (ConfidentialCompute){0, 0, 0}) /* off, as on every GPU that was asked */
 EXPORT Status nvmlSystemGetConfComputeSettings(unsigned out[5]) /* the caller's version stays in front */
 {
     memset(out + 1, 0, 4 * sizeof *out);
     return OK;
 }
-EXPORT Status nvmlDeviceGetP2PStatus(void *device, void *peer, int which, int *status)
-{
-    (void)device, (void)peer, (void)which;
-    *status = 0; /* it works */
-    return OK;
-}
+ANSWER(nvmlDeviceGetP2PStatus, (void *device, void *peer, int which, int *status), *status = 0) /* it works */
 EXPORT Status nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *active)
 {
-    (void)device;
     *active = link < (unsigned)row(ROW_nvlinks);
     return *active ? OK : NVML_INVALID;
 }
 /* Not part of a fabric that spans machines. The first four bytes of the second form are its version. */
-EXPORT Status nvmlDeviceGetGpuFabricInfo(void *device, void *out)
-{
-    (void)device;
-    memset(out, 0, 24);
-    return OK;
-}
-EXPORT Status nvmlDeviceGetGpuFabricInfoV(void *device, char *out)
-{
-    (void)device;
-    memset(out + 4, 0, 28);
-    return OK;
-}
-EXPORT Status nvmlDeviceGetNumaNodeId(void *device, unsigned *node)
-{
-    (void)device;
-    *node = 0;
-    return OK;
-}
+ANSWER(nvmlDeviceGetGpuFabricInfo, (void *device, void *out), memset(out, 0, 24))
+ANSWER(nvmlDeviceGetGpuFabricInfoV, (void *device, char *out), memset(out + 4, 0, 28))
+ANSWER(nvmlDeviceGetNumaNodeId, (void *device, unsigned *node), *node = 0)

@@ -50,7 +50,6 @@ int is_pinned(const void *at)
 
 EXPORT Status cudaHostAlloc(void **at, size_t size, unsigned flags)
 {
-    (void)flags;
     activate();
     size = size ? (size + 4095) / 4096 * 4096 : 4096;
     *at = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -67,14 +66,9 @@ EXPORT Status cudaFreeHost(void *at) { return unpin(at); }
 ALSO(cuMemFreeHost, cudaFreeHost);
 ALSO(cudaHostUnregister, cudaFreeHost);
 ALSO(cuMemHostUnregister, cudaFreeHost);
-EXPORT Status cudaHostRegister(void *at, size_t size, unsigned flags) { (void)flags; return pin(at, size, 0); }
+EXPORT Status cudaHostRegister(void *at, size_t size, unsigned flags) { return pin(at, size, 0); }
 ALSO(cuMemHostRegister_v2, cudaHostRegister);
-EXPORT Status cudaHostGetDevicePointer(void **device, void *host, unsigned flags)
-{
-    (void)flags;
-    *device = host;
-    return OK;
-}
+ANSWER(cudaHostGetDevicePointer, (void **device, void *host, unsigned flags), *device = host)
 ALSO(cuMemHostGetDevicePointer_v2, cudaHostGetDevicePointer);
 
 EXPORT Status cudaPointerGetAttributes(PointerAttributes *out, const void *at)

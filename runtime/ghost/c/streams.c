@@ -139,29 +139,13 @@ EXPORT Status cudaStreamDestroy(Stream *stream)
 }
 ALSO(cuStreamDestroy_v2, cudaStreamDestroy);
 
-EXPORT Status cudaStreamGetPriority(Stream *s, int *priority)
-{
-    *priority = stream_of(s)->priority;
-    return OK;
-}
+ANSWER(cudaStreamGetPriority, (Stream *s, int *priority), *priority = stream_of(s)->priority)
 ALSO(cuStreamGetPriority, cudaStreamGetPriority);
-EXPORT Status cudaStreamGetFlags(Stream *s, unsigned *flags)
-{
-    *flags = stream_of(s)->flags;
-    return OK;
-}
+ANSWER(cudaStreamGetFlags, (Stream *s, unsigned *flags), *flags = stream_of(s)->flags)
 ALSO(cuStreamGetFlags, cudaStreamGetFlags);
-EXPORT Status cudaStreamGetDevice(Stream *s, int *device)
-{
-    *device = (uintptr_t)s <= 2 ? current_device : s->device;
-    return OK;
-}
+ANSWER(cudaStreamGetDevice, (Stream *s, int *device), *device = (uintptr_t)s <= 2 ? current_device : s->device)
 ALSO(cuStreamGetDevice, cudaStreamGetDevice);
-EXPORT Status cudaStreamGetId(Stream *s, unsigned long long *id)
-{
-    *id = (uintptr_t)s;
-    return OK;
-}
+ANSWER(cudaStreamGetId, (Stream *s, unsigned long long *id), *id = (uintptr_t)s)
 ALSO(cuStreamGetId, cudaStreamGetId);
 
 /* A stream that is being captured cannot be waited for, on a GPU either. */
@@ -173,7 +157,6 @@ ALSO(cuStreamQuery, cudaStreamSynchronize);
 
 EXPORT Status cudaStreamWaitEvent(Stream *s, Event *event, unsigned flags)
 {
-    (void)flags;
     Stream *stream = stream_of(s);
     if (event && event->capture && !stream->capture) {
         stream->capture = event->capture;
@@ -185,11 +168,7 @@ EXPORT Status cudaStreamWaitEvent(Stream *s, Event *event, unsigned flags)
 ALSO(cudaStreamWaitEvent_ptsz, cudaStreamWaitEvent);
 ALSO(cuStreamWaitEvent, cudaStreamWaitEvent);
 
-EXPORT Status cudaStreamIsCapturing(Stream *s, int *out)
-{
-    *out = stream_of(s)->capture != 0;
-    return OK;
-}
+ANSWER(cudaStreamIsCapturing, (Stream *s, int *out), *out = stream_of(s)->capture != 0)
 ALSO(cuStreamIsCapturing, cudaStreamIsCapturing);
 
 EXPORT Status cudaStreamGetCaptureInfo_v3(Stream *s, int *status, unsigned long long *id, Graph **graph,
@@ -236,11 +215,10 @@ static Status begin(Stream *s, Graph *graph)
     __atomic_add_fetch(&capturing, 1, __ATOMIC_RELAXED);
     return OK;
 }
-EXPORT Status cudaStreamBeginCapture(Stream *s, int mode) { (void)mode; return begin(s, 0); }
+EXPORT Status cudaStreamBeginCapture(Stream *s, int mode) { return begin(s, 0); }
 ALSO(cuStreamBeginCapture_v2, cudaStreamBeginCapture);
 EXPORT Status cudaStreamBeginCaptureToGraph(Stream *s, Graph *graph, const void *a, const void *b, size_t n, int mode)
 {
-    (void)a, (void)b, (void)n, (void)mode;
     return begin(s, graph);
 }
 ALSO(cuStreamBeginCaptureToGraph, cudaStreamBeginCaptureToGraph);
@@ -289,52 +267,30 @@ EXPORT Status cudaLaunchHostFunc(Stream *s, void (*function)(void *), void *data
     return OK;
 }
 ALSO(cuLaunchHostFunc, cudaLaunchHostFunc);
-EXPORT Status cudaStreamAddCallback(Stream *s, void (*function)(Stream *, Status, void *), void *data, unsigned flags)
-{
-    (void)flags;
-    function(s, OK, data);
-    return OK;
-}
+ANSWER(cudaStreamAddCallback, (Stream *s, void (*function)(Stream *, Status, void *), void *data, unsigned flags),
+       function(s, OK, data))
 ALSO(cuStreamAddCallback, cudaStreamAddCallback);
 
 EXPORT Status cudaEventCreateWithFlags(Event **out, unsigned flags)
 {
-    (void)flags;
     *out = calloc(1, sizeof **out);
     return *out ? OK : fail(OUT_OF_MEMORY);
 }
 ALSO(cuEventCreate, cudaEventCreateWithFlags);
 EXPORT Status cudaEventCreate(Event **out) { return cudaEventCreateWithFlags(out, 0); }
-EXPORT Status cudaEventDestroy(Event *event)
-{
-    free(event);
-    return OK;
-}
+ANSWER(cudaEventDestroy, (Event *event), free(event))
 ALSO(cuEventDestroy_v2, cudaEventDestroy);
-EXPORT Status cudaEventRecordWithFlags(Event *event, Stream *s, unsigned flags)
-{
-    (void)flags;
-    *event = (Event){stream_of(s)->capture, stream_of(s)->graph};
-    return OK;
-}
+ANSWER(cudaEventRecordWithFlags, (Event *event, Stream *s, unsigned flags),
+       *event = (Event){stream_of(s)->capture, stream_of(s)->graph})
 ALSO(cuEventRecordWithFlags, cudaEventRecordWithFlags);
 EXPORT Status cudaEventRecord(Event *event, Stream *s) { return cudaEventRecordWithFlags(event, s, 0); }
 ALSO(cudaEventRecord_ptsz, cudaEventRecord);
 ALSO(cuEventRecord, cudaEventRecord);
 
 /* No kernel takes time. A caller that compares two times sees a draw; the inside half decides what a tuner sees. */
-EXPORT Status cudaEventElapsedTime(float *milliseconds, Event *from, Event *to)
-{
-    (void)from, (void)to;
-    *milliseconds = 5;
-    return OK;
-}
+ANSWER(cudaEventElapsedTime, (float *milliseconds, Event *from, Event *to), *milliseconds = 5)
 ALSO(cudaEventElapsedTime_v2, cudaEventElapsedTime);
 ALSO(cuEventElapsedTime, cudaEventElapsedTime);
 ALSO(cuEventElapsedTime_v2, cudaEventElapsedTime);
-NOTHING(cudaEventQuery)
-NOTHING(cudaEventSynchronize)
-NOTHING(cuEventQuery)
-NOTHING(cuEventSynchronize)
-NOTHING(cudaDeviceSynchronize)
-NOTHING(cuCtxSynchronize)
+NOTHING(cudaEventQuery) NOTHING(cudaEventSynchronize) NOTHING(cuEventQuery) NOTHING(cuEventSynchronize)
+NOTHING(cudaDeviceSynchronize) NOTHING(cuCtxSynchronize)

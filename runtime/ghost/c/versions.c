@@ -2,11 +2,8 @@
 #include "ghost.h"
 
 EXPORT size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
-EXPORT Status cudnnGetProperty(int which, int *value)
-{
-    *value = which == 0 ? CUDNN_VERSION / 10000 : which == 1 ? CUDNN_VERSION / 100 % 100 : CUDNN_VERSION % 100;
-    return OK;
-}
+ANSWER(cudnnGetProperty, (int which, int *value),
+       *value = which == 0 ? CUDNN_VERSION / 10000 : which == 1 ? CUDNN_VERSION / 100 % 100 : CUDNN_VERSION % 100)
 EXPORT size_t cudnnGetCudartVersion(void) { return CUDA_VERSION; }
 EXPORT Status nvrtcVersion(int *major, int *minor)
 {

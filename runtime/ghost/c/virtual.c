@@ -24,34 +24,25 @@ static int device_of_properties(const Properties *properties)
     return properties && properties->location_type == 1 ? properties->location : current_device;
 }
 
-EXPORT Status cuMemGetAllocationGranularity(size_t *size, const Properties *properties, int which)
-{
-    (void)properties, (void)which;
-    *size = GRANULE;
-    return OK;
-}
+ANSWER(cuMemGetAllocationGranularity, (size_t *size, const Properties *properties, int which), *size = GRANULE)
 /* None, as attribute 132 says; a host whose switches have it takes another way. */
 EXPORT Status cuMulticastGetGranularity(size_t *size, const void *properties, int which)
 {
-    (void)properties, (void)which;
     *size = 0;
     REPORT_ONCE(GUESS, "NVLink multicast");
     return NOT_SUPPORTED;
 }
 EXPORT Status cuMemAddressReserve(uint64_t *at, size_t size, size_t align, uint64_t wanted, unsigned long long flags)
 {
-    (void)wanted, (void)flags;
     LOCK();
     *at = reserve_addresses(current_device, size, align);
     UNLOCK();
     return *at ? OK : OUT_OF_MEMORY;
 }
-NOTHING(cuMemAddressFree)
-NOTHING(cuMemSetAccess)
+NOTHING(cuMemAddressFree) NOTHING(cuMemSetAccess)
 
 EXPORT Status cuMemCreate(Physical **out, size_t size, const Properties *properties, unsigned long long flags)
 {
-    (void)flags;
     int device = device_of_properties(properties);
     if (device < 0 || device >= device_count())
         return INVALID_DEVICE;
@@ -92,7 +83,6 @@ EXPORT Status cuMemRelease(Physical *physical)
 /* A peer's memory is counted where the peer is. */
 EXPORT Status cuMemImportFromShareableHandle(Physical **out, const void *handle, int type)
 {
-    (void)handle, (void)type;
     *out = malloc(sizeof **out);
     if (!*out)
         return OUT_OF_MEMORY;
@@ -123,7 +113,6 @@ EXPORT Status cuMemGetAllocationPropertiesFromHandle(Properties *out, const Phys
 
 EXPORT Status cuMemMap(uint64_t at, size_t size, size_t offset, Physical *physical, unsigned long long flags)
 {
-    (void)offset, (void)flags;
     if (!physical)
         return INVALID_VALUE;
     Mapping *made = malloc(sizeof *made);
