@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -74,6 +76,31 @@ def test_a_start_that_is_too_large_dies_in_torchs_own_words(stock: Stock, model:
     assert record.ending.type == "OutOfMemoryError"
     assert "CUDA out of memory. Tried to allocate" in (record.ending.text or "")
     assert any("/sglang/" in frame for frame in record.ending.stack)
+
+
+def test_this_machines_memory_says_nothing_of_the_server(stock: Stock, model: Path) -> None:
+    flags = ("--enable-hierarchical-cache", "--hicache-size", "90000", *SETTLED)
+    ending = ask(stock, model, *flags).ending
+    assert ending.how == "broken" and "Not enough host memory" in (ending.text or ""), ending
+
+
+def test_a_memory_saver_is_left_out_and_named(stock: Stock, model: Path) -> None:
+    record = ask(stock, model, "--enable-memory-saver", *SETTLED)
+    assert record.ending.how == "ready", record.ending
+    assert "torch_memory_saver" in {one.name for one in record.inexact}
+
+
+def test_a_crash_is_told_with_the_function_that_it_happened_in(stock: Stock, model: Path) -> None:
+    started: list[int] = []
+
+    def say(event: Event) -> None:
+        started.extend([event["pid"]] if event["event"] == "began" else [])
+        if event["event"] == "phase":
+            os.kill(started[0], signal.SIGSEGV)
+
+    ending = ask(stock, model, *SETTLED, say=say).ending
+    assert ending.how == "broken", ending
+    assert re.fullmatch(r"its process died of SIGSEGV in /.*:\d+ \w+", ending.text or ""), ending
 
 
 def test_a_graph_that_has_no_room_outside_torch_dies_as_it_is_instantiated(stock: Stock, model: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from runtime.ghost.inside import honesty
 from runtime.sglang.inside import ranks, watch
+from runtime.sglang.inside.blame import blame
 
 
 def _runner(steps: str) -> tuple[str, ...]:
@@ -145,6 +146,20 @@ def test_an_error_that_came_of_a_missing_modules_answer_names_the_function() -> 
         uses()
     assert honesty.needed(error.value) == "fused_moe.run"
     assert honesty.needed(ValueError("NoneType")) is None
+
+
+def test_an_end_by_what_no_kernel_computed_is_not_the_servers() -> None:
+    def reads(text: str) -> None:
+        honesty.inexact("unread", "copy to the host", "bytes were read back that no kernel computed")
+        raise IndexError(text)
+
+    with pytest.raises(IndexError) as error:
+        reads("index is out of bounds")
+    assert "no kernel computed" in (blame(error.value) or "")
+    with pytest.raises(IndexError) as error:
+        reads("CUDA out of memory. Tried to allocate 2 GiB")
+    assert blame(error.value) is None
+    assert blame(ImportError("DeepEP is not available")) is None  # nor is it in a server of this environment
 
 
 def _runs_out(text: str) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 from types import FrameType
 
 from runtime.ghost.inside import exceptions, library
@@ -65,17 +66,24 @@ def inexact(kind: str, name: str, why: str, size: int = 0) -> None:
 
 def needed(error: BaseException) -> str | None:
     """Return the missing function, by its caller or by its caller's file, whose answer led to this error."""
-    if not isinstance(error, (TypeError, AttributeError)) or "NoneType" not in str(error):
-        return None
-    asked = {_without_line(where): name for kind, name, where in sorted(said) if kind == "module"}
-    files = {place: name for (place, _), name in asked.items() if place.startswith("flashinfer")}
-    trace, found = error.__traceback__, None
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        place = _short(code.co_filename) or Path(code.co_filename).name
-        found = asked.get((place, code.co_name), files.get(place, found))
-        trace = trace.tb_next
-    return found
+    exact = followed(error, "module")
+    if exact or not isinstance(error, (TypeError, AttributeError)) or "NoneType" not in str(error):
+        return exact
+    asked = ((*_without_line(where), name) for kind, name, where in sorted(said) if kind == "module")
+    files = {place: name for place, _, name in asked if place.startswith("flashinfer")}
+    return next((files[place] for place, _ in reversed(_calls(error)) if place in files), None)
+
+
+def followed(error: BaseException, kind: str) -> str | None:
+    """Return a finding of this kind in a function that this error passed through, the innermost."""
+    found = {_without_line(where): name for one, name, where in sorted(said) if one == kind}
+    return next((found[call] for call in reversed(_calls(error)) if call in found), None)
+
+
+def _calls(error: BaseException) -> list[tuple[str, str]]:
+    """Return the file and the function of each call that the error passed through, the innermost last."""
+    codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+    return [(_short(code.co_filename) or Path(code.co_filename).name, code.co_name) for code in codes]
 
 
 def _without_line(where: str) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -111,7 +112,17 @@ def _fork(request: dict[str, Any]) -> None:
     _, status, used = os.wait4(child, 0)
     _end_group(child)
     verdict.learn()
-    _ended(os.waitstatus_to_exitcode(status), used)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0 and (call := _crashed_in(request["log"])):
+        stream.say("broken", text=f"its process died of {signal.Signals(-code).name} in {call}")
+    _ended(code, used)
+
+
+def _crashed_in(log: str) -> str | None:
+    """Return the Python function in which a process died, if `faulthandler` wrote one."""
+    text = Path(log).read_text(errors="replace")
+    found = re.findall(r'^Current thread .*\n  File "(.*)", line (\d+) in (.*)', text, re.MULTILINE)
+    return "{}:{} {}".format(*found[-1]) if found else None
 
 
 def _ended(code: int, used: resource.struct_rusage) -> None:

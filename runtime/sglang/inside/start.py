@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import inspect
 import os
 import sys
@@ -18,7 +19,7 @@ from runtime.folding.inside import running
 from runtime.ghost.inside import benchmarks, honesty, small
 from runtime.ghost.inside.stream import say
 from runtime.moe_configs.inside import watch as configs
-from runtime.sglang.inside import checks, outside, ranks, settled, tactic_files, watch, words
+from runtime.sglang.inside import checks, memory_saver, outside, ranks, settled, tactic_files, watch, words
 from runtime.sglang.inside.history import History
 
 # Weights are random and no tokenizer is used, because the memory and time of a start depend on neither.
@@ -45,6 +46,7 @@ def _log_to(path: str) -> None:
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    faulthandler.enable()
 
 
 def _arguments(argv: list[str]) -> Any:
@@ -123,6 +125,7 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
         benchmarks.hand_in(request["compiled"])
         ranks.install(resolved, charges.by_ranks("peers_"))
         checks.install()
+        memory_saver.install()
         small.on()
         deep_gemm.watch()
     say("asked", rank=request["rank"], **_asked(resolved, parsed))
@@ -144,7 +147,7 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
         run(**{name: value for name, value in have.items() if name in parameters})
     except BaseException as error:
         if not meter.died:
-            say("died", phase="start", **watch.describe(error))
+            watch.say_died("start", error)
         traceback.print_exc()
     asked.tell()
     _end(DIED)

@@ -9,16 +9,15 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from runtime.ghost.inside import honesty
 from runtime.ghost.inside.stream import say
 from runtime.sglang.inside import holders
+from runtime.sglang.inside.blame import blame
 
 RUNNER = "sglang.srt.model_executor.model_runner:ModelRunner."
 SETUP = "sglang.srt.model_executor.model_runner_components.cuda_graph_setup:"
 BASE = "sglang.srt.model_executor.runner.base_runner:BaseRunner."
 OLD_EAGER = "sglang.srt.model_executor.model_runner:EagerRunner"
 _NO_MEMORY = "out of memory"  # in torch's words, and in the driver's
-NEEDED = "SGLang needs what {0} answers, and that module is not there ({1})"
 FOLDING = "/folding/inside/"  # whose calls stand between SGLang's own
 Step = Callable[..., Any]
 
@@ -111,9 +110,7 @@ class Meter:
         except BaseException as error:
             if not self.died:
                 self.died = True
-                if missing := honesty.needed(error):
-                    say("broken", **{**describe(error), "phase": name, "text": NEEDED.format(missing, error)})
-                say("died", phase=name, **describe(error), **self._reading(before, began, peaks))
+                say_died(name, error, **self._reading(before, began, peaks))
                 self._at_death(name)
             raise
         finally:
@@ -129,6 +126,13 @@ class Meter:
             "seconds": round(time.monotonic() - began, 3),
             "depth": len(self._open) - 1,
         }
+
+
+def say_died(phase: str, error: BaseException, **reading: Any) -> None:
+    told = describe(error)
+    if why := blame(error):
+        say("broken", **{**told, "phase": phase, "text": why})
+    say("died", phase=phase, **told, **reading)
 
 
 def describe(error: BaseException) -> dict[str, Any]:
