@@ -24,10 +24,10 @@ CORE = (
 MOST_LINES_OF_THE_CORE = 11_474
 MOST_LINES = {
     "toml": 10,
-    "__init__": 14, "autotune": 2284, "devices": 606, "flashinfer": 1087, "folding": 590, "baking": 624,
+    "__init__": 14, "autotune": 2284, "devices": 606, "flashinfer": 1080, "folding": 590, "baking": 617,
     "moe_configs": 839, "config_files": 360, "config_tuning": 559, "pins": 156, "forward": 896, "ghost":
-    6581, "graphs": 384, "layers": 1924, "models": 1315, "decoder": 1030, "moe": 1128, "record": 796,
-    "server": 2770, "sglang": 2829, "simulate": 842, "start": 579, "__main__": 6, "asking": 700,
+    6555, "graphs": 384, "layers": 1924, "models": 1315, "decoder": 1030, "moe": 1128, "record": 796,
+    "server": 2770, "sglang": 2824, "simulate": 842, "start": 579, "__main__": 6, "asking": 700,
     "cache": 3188, "cli": 1251, "commands": 3308, "compile": 1042,
     "deployment": 2524, "errors": 40, "explain": 545, "export":
     421, "fleet": 1585, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,

@@ -70,13 +70,13 @@ def _not_loaded(path: str) -> None:
 def test_loading_a_module_that_is_not_there_is_no_finding(tmp_path: Path, events: Events) -> None:
     empty = tmp_path / "fused.so"
     empty.touch()
-    modules._load(_not_loaded, empty, (), {})
+    modules._load(_not_loaded, empty)
     assert not events("inexact")
 
 
 def test_calling_a_function_that_is_not_there_names_it(tmp_path: Path, events: Events) -> None:
     honesty.phase("autotune")
-    stub = modules._load(_not_loaded, tmp_path / "fused.so", (), {})
+    stub = modules._load(_not_loaded, tmp_path / "fused.so")
     assert stub.run_moe(1) is None
     (one,) = events("inexact")
     assert (one["kind"], one["name"], one["phase"]) == ("module", "fused.run_moe", "autotune")
@@ -117,7 +117,7 @@ def launching(tmp_path: Path) -> modules.Stub:
     path = sources.module(tmp_path, before="void more(tvm::ffi::TensorView out) { cudaMalloc(0, 1); }")
     with (path.parent / "cuda.cu").open("a") as file:
         file.write("TVM_FFI_DLL_EXPORT_TYPED_FUNC(more, more);\n")
-    return modules._load(_not_loaded, path, (), {})  # type: ignore[no-any-return]
+    return modules._load(_not_loaded, path)  # type: ignore[no-any-return]
 
 
 class Memory:
@@ -168,7 +168,7 @@ def test_the_host_half_is_loaded_where_the_module_was_not_built(tmp_path: Path, 
     half = tmp_path / "half.so"
     half.write_bytes(b"\x7fELF" + bytes(100))
     modules.hand_in({"fused_moe": str(half)})
-    loaded = modules._load(lambda path: path, tmp_path / "fused_moe.so", (), {})
+    loaded = modules._load(lambda path: path, tmp_path / "fused_moe.so")
     said = events("module")
     assert loaded == str(half)
     assert [(one["name"], one["state"], len(one["digest"])) for one in said] == [("fused_moe", "half", 64)]
@@ -181,7 +181,7 @@ def test_a_module_that_does_not_load_is_a_stub_that_says_why(tmp_path: Path, eve
     def load(path: str) -> None:
         raise OSError("GLIBC_2.38 is not here")
 
-    assert isinstance(modules._load(load, broken, (), {}), modules.Stub)
+    assert isinstance(modules._load(load, broken), modules.Stub)
     said = events("module")
     assert said[0]["state"] == "stub" and "GLIBC_2.38" in said[0]["why"]
 
@@ -230,7 +230,7 @@ def test_what_a_function_only_reads_stays_real(
     function = f"void copy(tvm::ffi::TensorView in, tvm::ffi::TensorView out) {{ {body} }}"
     path = sources.module(tmp_path, before=function, export="copy")
     given, made = Memory(True), Memory(True)
-    modules._load(_not_loaded, path, (), {}).run_op(given, made)
+    modules._load(_not_loaded, path).run_op(given, made)
     assert forgotten == [made]
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import Any
 
 from runtime.baking.inside.aside import compile_aside, in_child
-from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.hooks import after, around
 
 _LAUNCHERS = ("use_static_triton_launcher", "use_static_cuda_launcher")
 _own: dict[str, bool] = {}
@@ -19,18 +18,12 @@ def _config(config: Any) -> None:
     _own.update({name: getattr(config, name) for name in _LAUNCHERS if hasattr(config, name)})
 
 
-@after("torch._inductor.compile_fx")
-def _compile_fx(module: Any) -> None:
-    inner = module.compile_fx
-
-    @functools.wraps(inner)
-    def compile_fx(model: Any, *args: Any, **kwargs: Any) -> Any:
-        if not in_child():
-            number = next(_numbers)
-            compile_aside("inductor", f"graph {number}", lambda: _for_real(inner, model, *args, **kwargs))
-        return inner(model, *args, **kwargs)
-
-    module.compile_fx = compile_fx
+@around("torch._inductor.compile_fx", "compile_fx")
+def _compile_fx(inner: Any, *args: Any, **kwargs: Any) -> Any:
+    if not in_child():
+        number = next(_numbers)
+        compile_aside("inductor", f"graph {number}", lambda: _for_real(inner, *args, **kwargs))
+    return inner(*args, **kwargs)
 
 
 def _for_real(inner: Any, *args: Any, **kwargs: Any) -> Any:

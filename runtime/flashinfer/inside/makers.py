@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 from types import FrameType
 from typing import Any
 
-from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.hooks import around
 from runtime.ghost.inside.stream import say
 
 PACKAGE, BEGINNING = "flashinfer.jit.", "gen_"
@@ -16,21 +15,15 @@ _NO_DATA = object()
 _told: set[str] = set()
 
 
-@after("flashinfer.jit.core")
-def _core(module: Any) -> None:
+@around("flashinfer.jit.core", "gen_jit_spec")
+def _watched(real: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Watch `gen_jit_spec`, with which every maker ends, and which makers import from this module by name."""
-    real = module.gen_jit_spec
-
-    @functools.wraps(real)
-    def gen_jit_spec(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name not in _told:
-            _told.add(name)
-            found = _outermost(sys._getframe(1))
-            if found is not None:
-                say("maker", name=name, maker=found[0], arguments=found[1])
-        return real(name, *args, **kwargs)
-
-    module.gen_jit_spec = gen_jit_spec
+    if name not in _told:
+        _told.add(name)
+        found = _outermost(sys._getframe(1))
+        if found is not None:
+            say("maker", name=name, maker=found[0], arguments=found[1])
+    return real(name, *args, **kwargs)
 
 
 def _outermost(frame: FrameType | None) -> tuple[str, list[Any]] | None:

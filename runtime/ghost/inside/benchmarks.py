@@ -6,12 +6,11 @@ start finds only kernels that the request names. Each kernel that it looks for i
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.hooks import around
 from runtime.ghost.inside.stream import say
 
 STORE = "torch.compile"
@@ -25,15 +24,9 @@ def hand_in(patterns: Sequence[str]) -> None:
     _kept.extend(patterns)
 
 
-@after("torch._inductor.runtime.triton_heuristics")
-def _heuristics(module: Any) -> None:
-    inner = module.CachingAutotuner.bench
-
-    @functools.wraps(inner)
-    def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return MILLISECONDS if _look_for(_name_of(self)) else inner(self, *args, **kwargs)
-
-    module.CachingAutotuner.bench = bench
+@around("torch._inductor.runtime.triton_heuristics", "CachingAutotuner.bench")
+def _bench(bench: Any, tuner: Any, *args: Any, **kwargs: Any) -> Any:
+    return MILLISECONDS if _look_for(_name_of(tuner)) else bench(tuner, *args, **kwargs)
 
 
 def _name_of(tuner: Any) -> str:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from runtime.ghost.inside import honesty, small
-from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.hooks import after, around
 from runtime.ghost.inside.library import library
 from runtime.ghost.inside.values import extent, forget
+
+HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 
 
 @after("torch._dynamo.trace_rules")
@@ -30,36 +32,27 @@ def _inductor(config: Any) -> None:
             setattr(config, name, False)
 
 
-@after("torch._inductor.constant_folding")
-def _folding(module: Any) -> None:
+@around("torch._inductor.constant_folding", "ConstantFolder.run")
+def _folding(run: Any, folder: Any) -> Any:
     """Compute constants for real: torch folds them and compiles code that depends on their values."""
-    run = module.ConstantFolder.run
-
-    def real(self: Any) -> Any:
-        with small.again():
-            return run(self)
-
-    module.ConstantFolder.run = real
+    with small.again():
+        return run(folder)
 
 
-@after("torch._inductor.runtime.triton_heuristics")
-def _tuner(module: Any) -> None:
-    """Copy the tensors that a kernel changes to the host while it is timed, and put them back."""
-    tuner = module.CachingAutotuner
-    copy, restore = tuner.copy_args_to_cpu_if_needed, tuner.restore_args_from_cpu
+@around(HEURISTICS, "CachingAutotuner.copy_args_to_cpu_if_needed")
+def _copy(copy: Any, tuner: Any, *args: Any, **kwargs: Any) -> Any:
+    """Copy the tensors that a kernel changes to the host while it is timed."""
+    with honesty.set_aside():
+        return copy(tuner, *args, **kwargs)
 
-    def copy_args_to_cpu_if_needed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with honesty.set_aside():
-            return copy(self, *args, **kwargs)
 
-    def restore_args_from_cpu(self: Any, copies: Any) -> None:
-        kept = [tensor for tensor, _ in copies.values()]
-        unreal = [tensor for tensor in kept if not library().marked(*extent(tensor))]
-        restore(self, copies)
-        forget(*unreal)
-
-    tuner.copy_args_to_cpu_if_needed = copy_args_to_cpu_if_needed
-    tuner.restore_args_from_cpu = restore_args_from_cpu
+@around(HEURISTICS, "CachingAutotuner.restore_args_from_cpu")
+def _restore(restore: Any, tuner: Any, copies: Any) -> None:
+    """Put them back."""
+    kept = [tensor for tensor, _ in copies.values()]
+    unreal = [tensor for tensor in kept if not library().marked(*extent(tensor))]
+    restore(tuner, copies)
+    forget(*unreal)
 
 
 @after("torch")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.hooks import after, around
 from runtime.ghost.inside.stream import say
 
 # The content of a kernel that is loaded and launched on the ghost: any bytes do.
 NO_KERNEL = b"ghost"
+LOADER = "flashinfer.jit.cubin_loader"
+METAINFO = "flashinfer.jit.trtllm_gen_metainfo"
 _asked: set[str] = set()
 
 
-@after("flashinfer.jit.cubin_loader")
+@after(LOADER)
 def _loader(module: Any) -> None:
     load = module.load_cubin
 
@@ -24,22 +27,7 @@ def _loader(module: Any) -> None:
             say("file", store="flashinfer cubins", path=path, found=bool(found))
         return found or NO_KERNEL
 
-    real_hash = module.get_meta_hash
-
-    def get_meta_hash(checksums: bytes, *args: Any, **kwargs: Any) -> str:
-        return "0" * 64 if checksums == NO_KERNEL else real_hash(checksums, *args, **kwargs)
-
-    real_setup = module.setup_cubin_loader
-
-    def setup_cubin_loader(path: str) -> None:
-        try:
-            real_setup(path)
-        except (OSError, AttributeError):
-            return  # the file of a module that was not built
-
     module.get_artifact = module.get_cubin = get_artifact
-    module.get_meta_hash = get_meta_hash
-    module.setup_cubin_loader = setup_cubin_loader
     module.download_file = _refuse
     for name in ("ensure_symlink", "verify_symlinked_headers"):  # of headers, for a compiler
         if hasattr(module, name):
@@ -51,14 +39,22 @@ def _refuse(source: str, *args: Any, **kwargs: Any) -> bool:
     return False
 
 
-@after("flashinfer.jit.trtllm_gen_metainfo")
-def _metainfo(module: Any) -> None:
-    real = module.filter_metainfo
+@around(LOADER, "get_meta_hash")
+def _hash(real: Any, checksums: bytes, *args: Any, **kwargs: Any) -> Any:
+    return "0" * 64 if checksums == NO_KERNEL else real(checksums, *args, **kwargs)
 
-    def filter_metainfo(text: Any = "", *args: Any, **kwargs: Any) -> Any:
-        if text in (NO_KERNEL, NO_KERNEL.decode()):
-            return text
-        return real(text, *args, **kwargs)
 
-    module.filter_metainfo = filter_metainfo
+@around(LOADER, "setup_cubin_loader")
+def _setup(real: Any, path: str) -> None:
+    with suppress(OSError, AttributeError):  # the file of a module that was not built
+        real(path)
+
+
+@around(METAINFO, "filter_metainfo")
+def _filter(real: Any, text: Any = "", *args: Any, **kwargs: Any) -> Any:
+    return text if text in (NO_KERNEL, NO_KERNEL.decode()) else real(text, *args, **kwargs)
+
+
+@after(METAINFO)
+def _write_none(module: Any) -> None:
     module.write_filtered_metainfo = lambda *args, **kwargs: None

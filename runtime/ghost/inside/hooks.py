@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.util
 import sys
@@ -23,6 +24,28 @@ def after(name: str, first: bool = False) -> Callable[[Hook], Hook]:
         else:
             _hooks.setdefault(name, []).insert(0 if first else len(_hooks.get(name, ())), hook)
         return hook
+
+    return add
+
+
+def around(name: str, path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a function that replaces a module's `f` or `Class.f` and is given the real one first."""
+
+    def add(ours: Callable[..., Any]) -> Callable[..., Any]:
+        def hook(module: Any) -> None:
+            *outer, last = path.split(".")
+            owner = functools.reduce(getattr, outer, module)
+            real = getattr(owner, last)
+
+            @functools.wraps(real)
+            def replaced(*args: Any, **kwargs: Any) -> Any:
+                return ours(real, *args, **kwargs)
+
+            setattr(owner, last, replaced)
+
+        hook.__module__ = ours.__module__  # as `leave_out` reads it
+        after(name)(hook)
+        return ours
 
     return add
 

@@ -12,7 +12,7 @@ from runtime.ghost.inside import honesty, small
 from runtime.ghost.inside.answers import RUNNER, UNKNOWN, Answer, answer_of
 from runtime.ghost.inside.arguments import cannot_follow
 from runtime.ghost.inside.calls import outside_torch
-from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.hooks import after, around
 from runtime.ghost.inside.library import DOUBTED, library
 from runtime.ghost.inside.sources.verdict import doubt, only_read
 from runtime.ghost.inside.stream import say
@@ -98,20 +98,9 @@ class Missing:
         return only_read(self._path, self.__name__) if self._path is not None else ()
 
 
-@after("tvm_ffi.module")
-def _tvm_ffi(module: Any) -> None:
-    real = module.load_module
-
-    def load_module(path: Any, *args: Any, **kwargs: Any) -> Any:
-        return _load(real, Path(path), args, kwargs)
-
-    module.load_module = load_module
-    get = module.Module.get_function
-
-    def get_function(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return outside_torch(get(self, *args, **kwargs))
-
-    module.Module.get_function = get_function
+@around("tvm_ffi.module", "Module.get_function")
+def _get_function(get: Any, *args: Any, **kwargs: Any) -> Any:
+    return outside_torch(get(*args, **kwargs))
 
 
 @after("tvm_ffi")
@@ -126,7 +115,9 @@ def _tvm_ffi_cpp(module: Any) -> None:
     module.load_module = tvm_ffi.module.load_module
 
 
-def _load(real: Any, path: Path, args: Any, kwargs: Any) -> Any:
+@around("tvm_ffi.module", "load_module")
+def _load(real: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+    path = Path(path)
     name, failed = path.stem, ""
     for state, file in (("real", path), ("half", _half(name))):
         if file is None or not _is_library(file):

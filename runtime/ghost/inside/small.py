@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
-from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.hooks import around
 
 _mode: Any = None
 _captures = 0
@@ -97,68 +97,46 @@ def again() -> Iterator[None]:
         _mode.__exit__(None, None, None)
 
 
-@after("torch._library.simple_registry")
-def _rules(module: Any) -> None:
+@around("torch._library.simple_registry", "find_torch_dispatch_rule")
+def _rule(find: Any, operator: Any, kind: Any) -> Any:
     """Answer None when torch asks for the mode's own rule for an operation; our mode has none."""
-    inner = module.find_torch_dispatch_rule
-
-    def find_torch_dispatch_rule(operator: Any, kind: Any) -> Any:
-        return None if _mode is not None and kind is type(_mode) else inner(operator, kind)
-
-    module.find_torch_dispatch_rule = find_torch_dispatch_rule
+    return None if _mode is not None and kind is type(_mode) else find(operator, kind)
 
 
-@after("torch.library")
-def _library(module: Any) -> None:
+@around("torch.library", "Library.impl")
+def _impl(impl: Any, own: Any, name: Any, function: Any, dispatch_key: str = "", **options: Any) -> Any:
     """Turn the mode on again in the body of a Python kernel, which torch runs below the mode."""
-    inner = module.Library.impl
-
-    def impl(self: Any, name: Any, function: Any, dispatch_key: str = "", **options: Any) -> Any:
-        key = dispatch_key or self.dispatch_key
-        plain = name if isinstance(name, str) else name._schema.name
-        plain = f"{self.ns}::{plain.split('::')[-1].split('.')[0]}"
-        if callable(function) and key in _KEYS and self.ns not in ("aten", "prims"):
-            _python_operators.add(plain)
-            function = _seen(plain, function, options.get("with_keyset", False))
-        elif key == "ADInplaceOrView":
-            _counted_views.add(plain)
-        return inner(self, name, function, dispatch_key, **options)
-
-    module.Library.impl = impl
+    key = dispatch_key or own.dispatch_key
+    plain = name if isinstance(name, str) else name._schema.name
+    plain = f"{own.ns}::{plain.split('::')[-1].split('.')[0]}"
+    if callable(function) and key in _KEYS and own.ns not in ("aten", "prims"):
+        _python_operators.add(plain)
+        function = _seen(plain, function, options.get("with_keyset", False))
+    elif key == "ADInplaceOrView":
+        _counted_views.add(plain)
+    return impl(own, name, function, dispatch_key, **options)
 
 
-@after("torch.cuda.graphs")
-def _graphs(module: Any) -> None:
+@around("torch.cuda.graphs", "CUDAGraph.capture_begin")
+def _rest(begin: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
     """Turn the mode off while a graph is captured, because no value changes then."""
-    graph = module.CUDAGraph
-    begin, end = graph.capture_begin, graph.capture_end
-
-    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        began = begin(self, *args, **kwargs)
-        _rest()
-        return began
-
-    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _wake()
-        return end(self, *args, **kwargs)
-
-    graph.capture_begin, graph.capture_end = capture_begin, capture_end
-
-
-def _rest() -> None:
     global _captures
+    began = begin(graph, *args, **kwargs)
     _captures += 1
     if _captures == 1 and _mode is not None and _mode.is_on():
         _mode.__exit__(None, None, None)
         _mode.resting = True
+    return began
 
 
-def _wake() -> None:
+@around("torch.cuda.graphs", "CUDAGraph.capture_end")
+def _wake(end: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
     global _captures
     _captures = max(0, _captures - 1)
     if _captures == 0 and _mode is not None and _mode.resting:
         _mode.resting = False
         _mode.__enter__()
+    return end(graph, *args, **kwargs)
 
 
 def _seen(name: str, function: Any, with_keyset: bool) -> Any:

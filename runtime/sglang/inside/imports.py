@@ -9,7 +9,7 @@ from typing import Any
 
 from runtime.folding.inside import running
 from runtime.ghost.inside import small
-from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.hooks import after, around
 
 MODULES = ("server_args", "entrypoints.engine", "managers.scheduler", "models.registry")
 TOLD = ("sglang", "torch", "flashinfer-python", "triton", "transformers", "sglang-kernel", "sgl-kernel")
@@ -44,16 +44,11 @@ def _breaks(module: Any) -> None:
     running.break_by = lambda inner, given: module.eager_on_graph(True)(inner)(given)
 
 
-@after("sglang.srt.layers.deep_gemm_wrapper.compile_utils")
-def _deep_gemm(module: Any) -> None:
+@around("sglang.srt.layers.deep_gemm_wrapper.compile_utils", "_compile_deep_gemm_one_type_all")
+def _deep_gemm(compile_all: Any, **given: Any) -> None:
     """Its warm-up makes a call for each number of rows; nothing is decided by the values in its buffers.
     Its kernels work on blocks of rows: the first and the last number of each sixteen stand for the others."""
-    inner = module._compile_deep_gemm_one_type_all
-
-    def compile_all(**given: Any) -> None:
-        if running.folds and "m_list" in given:
-            given["m_list"] = [m for m in given["m_list"] if m % 16 < 2 or m == given["m_list"][-1]]
-        with small.off() if running.folds else nullcontext():
-            inner(**given)
-
-    module._compile_deep_gemm_one_type_all = compile_all
+    if running.folds and "m_list" in given:
+        given["m_list"] = [m for m in given["m_list"] if m % 16 < 2 or m == given["m_list"][-1]]
+    with small.off() if running.folds else nullcontext():
+        compile_all(**given)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from runtime.ghost.inside import honesty
-from runtime.ghost.inside.hooks import after
+from runtime.ghost.inside.hooks import after, around
 from runtime.ghost.inside.library import library
 from runtime.ghost.inside.stream import say
 from runtime.ghost.inside.triton import kept, launches
@@ -42,25 +42,25 @@ class _Allocated(Exception):
 
 @after("triton.compiler.compiler")
 def _compiler(module: Any) -> None:
-    compile_kernel, make_backend = module.compile, module.make_backend
-
-    def compile(source: Any, *args: Any, **kwargs: Any) -> Any:
-        before = sys.exc_info()[1]
-        try:
-            kernel = compile_kernel(source, *args, **kwargs)
-        except Exception as error:
-            missing = lacking(error, before)
-            if missing is None:
-                raise
-            return _without(source, missing)
-        _tell(source, kernel)
-        if not launches.launching():
-            library().appears("kernel")
-        return kernel
-
-    module.compile = compile
+    make_backend = module.make_backend
     module.make_backend = lambda target: _cut_short(make_backend(target))
     module.get_cache_manager = kept.Manager
+
+
+@around("triton.compiler.compiler", "compile")
+def _compile(compile: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+    before = sys.exc_info()[1]
+    try:
+        kernel = compile(source, *args, **kwargs)
+    except Exception as error:
+        missing = lacking(error, before)
+        if missing is None:
+            raise
+        return _without(source, missing)
+    _tell(source, kernel)
+    if not launches.launching():
+        library().appears("kernel")
+    return kernel
 
 
 def use(folder: str) -> None:
