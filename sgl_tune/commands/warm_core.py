@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.warm.plan_page import Answer, show_plan, show_verdict
 
+_ALONE = "the core did not check whether SGLang takes these flags together"
 _WHY = "the runtime core planned it, and no server was asked"
 BY_CORE: dict[str, Any] = {
     "exact": False,
@@ -28,6 +30,8 @@ BY_CORE: dict[str, Any] = {
 def plans_by_core(meant: Sequence[Meant], wishes: Wishes, out: Output) -> list[Plan]:
     if wishes.target and (told := wishes.target.flashinfer):
         meant = [one._replace(flags=one.flags.changed(flashinfer_version=told)) for one in meant]
+    for one in meant:
+        deployment_of(one)  # refuses what its own nodes could not start
     chosen = [deployment_of(one, changes=ONE_NODE) for one in meant]
     plans = [make_plan(one, wishes.here) for one in chosen]
     for plan in plans:
@@ -49,6 +53,7 @@ def show_dry_run(plans: Sequence[Plan], out: Output) -> NoReturn:
 def planned(plan: Plan, several: bool, out: Output, is_dry_run: bool = True) -> Answer:
     """Return the answer of a dry run, or of a warm that has nothing to fill."""
     verdict = verdict_of(plan)
+    verdict = replace(verdict, says=f"{verdict.says}; {_ALONE}")
     warn_if_quiet(plan, verdict, out)
 
     def show() -> None:

@@ -144,7 +144,8 @@ def _stores(
 def _store(report: StoreReport) -> HeldStore:
     fates = [file.verdict for file in report.files]
     hits = (file for file in report.files if file.verdict in (Verdict.HIT, Verdict.PARTIAL))
-    names = (digest(_name(file, report.stored)) for file in hits)
+    own = (file.path.relative_to(report.stored.path) for file in hits)
+    names = (digest("" if path == Path() else path.as_posix()) for path in own)
     found = (*report.findings, *(found for file in report.files for found in file.findings))
     distinct = {(one.code, one.severity): one for one in reversed(found)}
     return HeldStore(
@@ -157,7 +158,3 @@ def _store(report: StoreReport) -> HeldStore:
         joined(names, MOST_NAMES),
         _told(distinct.values()),
     )
-
-
-def _name(file: FileReport, stored: Stored) -> str:
-    return file.path.relative_to(stored.path).as_posix() if file.path != stored.path else ""

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from sgl_tune.cache.folder import Folder, entered, open_folder
@@ -25,7 +24,8 @@ _CUDA = re.compile(rb"libcudart\.so\.(\d+)")
 
 def offered_modules(stored: Stored) -> frozenset[str]:
     """Return the items that a package of the same root offers, named like `0.7.2/90a/cached_ops/norm`."""
-    for root in dict.fromkeys([stored.root, _base(stored.path)]):
+    is_usual = stored.path.parts[-2:] == (".cache", "flashinfer")  # which FlashInfer appends to its variable
+    for root in dict.fromkeys([stored.root, stored.path.parents[1] if is_usual else stored.path]):
         try:
             with open_folder(root / AOT_PACKAGE / PACKAGE, root) as opened:
                 modules = read_json(opened, OFFER)["modules"]
@@ -41,11 +41,6 @@ def offer_path(stored: Stored, place: str) -> str:
     below = stored.path.relative_to(stored.root).as_posix()
     root = place.removesuffix(f"/{below}") if below != "." else place.removesuffix("/.cache/flashinfer")
     return f"{root}/{AOT_PACKAGE}"
-
-
-def _base(flashinfer: Path) -> Path:
-    """Return the folder that FlashInfer's variable names, to which FlashInfer appends two more."""
-    return flashinfer.parent.parent if flashinfer.parts[-2:] == (".cache", "flashinfer") else flashinfer
 
 
 def offer_of(items: Iterable[Item], folder: Folder) -> dict[str, Any]:

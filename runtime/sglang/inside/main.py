@@ -81,18 +81,14 @@ def main() -> None:
 def _watch_alone(given: dict[str, Any]) -> None:
     """Run the one start in a child, because SGLang signals its parent when it fails; this ignores that."""
     handed = json.dumps({**given, "alone": True, "parent": os.getpid()})
-    command = [sys.executable, "-I", *_options(), __file__, handed]
+    options = (word for name, value in sys._xoptions.items() for word in ("-X", f"{name}={value}"))
+    command = [sys.executable, "-I", *options, __file__, handed]
     child = subprocess.Popen(command, pass_fds=[given["stream"]], start_new_session=True)
     stream.say("began", pid=child.pid)
     code = child.wait()
     _end_group(child.pid)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     _ended(code, used)
-
-
-def _options() -> list[str]:
-    """Return the options with which this Python was started, to start a child with the same."""
-    return [word for name, value in sys._xoptions.items() for word in ("-X", f"{name}={value}")]
 
 
 def _fork(request: dict[str, Any]) -> None:

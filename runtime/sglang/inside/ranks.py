@@ -25,8 +25,9 @@ def of(server: Any, rank: int) -> dict[str, Any]:
     attn_dp = (getattr(server, "attn_dp_size", None) or dp) if server.enable_dp_attention else 1
     attn_tp = max(1, tp // attn_dp // attn_cp)
     within_moe_dp = tp_rank % (tp // moe_dp)
+    per_node = max(1, tp * server.pp_size // server.nnodes)
     return {
-        "gpu_id": server.base_gpu_id + _local(server, rank) * server.gpu_id_step,
+        "gpu_id": server.base_gpu_id + rank % per_node * server.gpu_id_step,
         "tp_rank": tp_rank,
         "pp_rank": pp_rank,
         "dp_rank": tp_rank // (attn_tp * attn_cp) if server.enable_dp_attention else 0 if dp > 1 else None,
@@ -34,11 +35,6 @@ def of(server: Any, rank: int) -> dict[str, Any]:
         "moe_dp_rank": tp_rank // (tp // moe_dp),
         "moe_ep_rank": within_moe_dp // (tp // moe_dp // server.ep_size),
     }
-
-
-def _local(server: Any, rank: int) -> int:
-    """Return the rank's index among the GPUs of its own node."""
-    return rank % max(1, server.tp_size * server.pp_size // server.nnodes)
 
 
 def install(server: Any, less_free: Mapping[int, int]) -> None:

@@ -31,7 +31,8 @@ class Parsed(NamedTuple):
     def given(self) -> dict[str, Any]:
         """Return the arguments that the command sets, by SGLang's names."""
         names = dict.fromkeys(name for word in self.words if (name := self._name(word)))
-        return {name: getattr(self.values, name) for name in names if _is_there(self.values, name)}
+        there = (name for name in names if hasattr(self.values, name) and name not in OURS)
+        return {name: getattr(self.values, name) for name in there}
 
     def _name(self, word: str) -> str | None:
         flag = word.partition("=")[0]
@@ -46,10 +47,6 @@ class Parsed(NamedTuple):
         found = {action.dest: self.parser.get_default(action.dest) for action in self.parser._actions}
         known = {name: value for name, value in found.items() if value != argparse.SUPPRESS}
         return {name: known[name] for name, value in resolved.items() if known.get(name, value) != value}
-
-
-def _is_there(values: argparse.Namespace, name: str) -> bool:
-    return hasattr(values, name) and name not in OURS
 
 
 @contextmanager

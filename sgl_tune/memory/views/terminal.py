@@ -113,7 +113,8 @@ def phase_lines(
     for phase in report.phases:
         mark = "!" if phase is report.failed else ">" if phase is report.peak else " "
         name = mark + " " * (1 + phase.depth) + phase.name
-        cells = "".join(_number(amount) for amount in _amounts(report, phase))
+        amounts = ("-" if amount is None else f"{amount / GIB:.2f}" for amount in _amounts(report, phase))
+        cells = "".join(f"{amount:>{_NUMBER}}" for amount in amounts)
         style = "red" if phase is report.failed else "bold" if phase is report.peak else None
         bar = _bar(phase, report.total_bytes, held, peak, width)
         yield f"{name[: _NAME - 1]:<{_NAME}}{cells}  {bar}".rstrip(), style
@@ -129,10 +130,6 @@ def _amounts(report: MemoryReport, phase: Phase) -> tuple[int | None, int, int, 
     if report.oom is not None and phase is report.failed:
         return None, *held, report.oom.free_bytes
     return phase.persistent_bytes, *held, phase.free_at_peak_bytes
-
-
-def _number(amount: int | None) -> str:
-    return f"{'-' if amount is None else f'{amount / GIB:.2f}':>{_NUMBER}}"
 
 
 def _bar(phase: Phase, total: int, held: str, peak: str, width: int) -> str:

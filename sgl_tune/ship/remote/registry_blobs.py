@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -70,7 +70,8 @@ class _Download:
         headers = {"Range": f"bytes={there}-"} if there else {}
         url = self._repository.url(f"blobs/{self._blob.digest}")
         with self._repository.ask("GET", url, 200, 206, 416, headers=headers, stream=True) as answer:
-            if there and not _goes_on(answer.status_code, answer.headers, there):
+            goes_on = answer.headers.get("Content-Range", "").startswith(f"bytes {there}-")
+            if there and not (goes_on and answer.status_code == 206):
                 there = self._partial.begin_anew()
             if answer.status_code == 416 or (answer.status_code == 206 and not there):
                 raise Broken(f"{self._registry} cannot go on where it stopped", again=0)
@@ -103,10 +104,6 @@ class _Download:
             )
         self._partial.take(piece)
         self._repository.how.progress("got", self._partial.bytes, self._blob.bytes)
-
-
-def _goes_on(status: int, headers: Mapping[str, str], start: int) -> bool:
-    return status == 206 and headers.get("Content-Range", "").startswith(f"bytes {start}-")
 
 
 def _check(repository: Repository, blob: Blob, digest: str, length: int) -> None:
