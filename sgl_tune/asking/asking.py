@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -73,7 +74,8 @@ class Answers(ExitStack):
         if record.ending.how != "broken":
             self._kept.keep(digest, record)
         elif record.ending.text != STOPPED:
-            raise WorkFailed(f"the start ended without an answer: {(record.ending.text or '')[-600:]}")
+            said = (record.ending.text or "")[-600:]
+            raise WorkFailed(f"the start ended without an answer: {said}", way_out(said))
         return record
 
     def bake(self, question: Question, baking: Baking, say: Listener) -> Record:
@@ -192,6 +194,14 @@ def _own_digest() -> str:
 @cache
 def _fingerprint(server: Server) -> str:
     return server.fingerprint()
+
+
+def way_out(said: str) -> str | None:
+    """Return what helps a start that ended for want of a module, if that can be had."""
+    needs = re.search(r"needs what (\w+)\.\w+ answers", said)
+    if needs is None or needs[1].startswith("sgl_kernel"):  # FlashInfer's modules alone can be had
+        return None
+    return f"`sgl-tune server modules {needs[1]} --build` compiles its host code; --from takes it"
 
 
 def _copy(made: Path, out: Path) -> None:

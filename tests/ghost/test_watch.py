@@ -12,6 +12,7 @@ import pytest
 from runtime.ghost.inside import honesty
 from runtime.sglang.inside import ranks, watch
 from runtime.sglang.inside.blame import blame
+from sgl_tune.asking.asking import way_out
 
 
 def _runner(steps: str) -> tuple[str, ...]:
@@ -146,6 +147,8 @@ def test_an_error_that_came_of_a_missing_modules_answer_names_the_function() -> 
         uses()
     assert honesty.needed(error.value) == "fused_moe.run"
     assert honesty.needed(ValueError("NoneType")) is None
+    assert "modules fused_moe --build" in (way_out(blame(error.value) or "") or "")
+    assert way_out("SGLang needs what sgl_kernel_jit_a.b answers") is None
 
 
 def test_an_end_by_what_no_kernel_computed_is_not_the_servers() -> None:

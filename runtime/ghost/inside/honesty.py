@@ -71,16 +71,16 @@ def needed(error: BaseException) -> str | None:
         return exact
     asked = ((*_without_line(where), name) for kind, name, where in sorted(said) if kind == "module")
     files = {place: name for place, _, name in asked if place.startswith("flashinfer")}
-    return next((files[place] for place, _ in reversed(_calls(error)) if place in files), None)
+    return next((files[place] for place, _ in reversed(calls(error)) if place in files), None)
 
 
 def followed(error: BaseException, kind: str) -> str | None:
     """Return a finding of this kind in a function that this error passed through, the innermost."""
     found = {_without_line(where): name for one, name, where in sorted(said) if one == kind}
-    return next((found[call] for call in reversed(_calls(error)) if call in found), None)
+    return next((found[call] for call in reversed(calls(error)) if call in found), None)
 
 
-def _calls(error: BaseException) -> list[tuple[str, str]]:
+def calls(error: BaseException) -> list[tuple[str, str]]:
     """Return the file and the function of each call that the error passed through, the innermost last."""
     codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
     return [(_short(code.co_filename) or Path(code.co_filename).name, code.co_name) for code in codes]
