@@ -13,10 +13,10 @@ import pytest
 
 from sgl_tune.cache.layouts.cache import LOCK
 from tests.sgl_tune.cache.caches import good
-from tests.sgl_tune.running import environment
+from tests.sgl_tune.running import PROGRAM, environment
 from tests.sgl_tune.schemas import schema_faults
 from tests.warm.processes import children_of, command_of, runs, tree_of, until
-from tests.warm.test_warm import MODEL, SECONDS, _command, _end, _rank_files
+from tests.warm.test_warm import MODEL, SECONDS, _end, _rank_files
 
 SMALL = """
 arch = "cpu"
@@ -42,7 +42,7 @@ def _write(project: Path, **deployments: str) -> None:
 
 def _start(project: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        _command(project / "cache", "--format", "json", *arguments),
+        [*PROGRAM, "warm", "--cache-dir", str(project / "cache"), "--format", "json", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
