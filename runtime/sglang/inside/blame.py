@@ -16,8 +16,6 @@ _DEEPEP = "DeepEP waits for numbers that only its kernels write; ask without --m
 def blame(error: BaseException) -> str | None:
     """Return why a start that ended with this error tells nothing about the server; None if it does."""
     text = str(error)
-    if "out of memory" in text:
-        return None
     if missing := honesty.needed(error):
         return _NEEDED.format(missing, error)
     if honesty.followed(error, "unread"):

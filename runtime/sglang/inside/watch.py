@@ -130,20 +130,24 @@ class Meter:
 
 def say_died(phase: str, error: BaseException, **reading: Any) -> None:
     told = describe(error)
-    if why := blame(error):
-        say("broken", **{**told, "phase": phase, "text": why})
+    chain = _chain(error)
+    ours = not any(_NO_MEMORY in str(one) for one in chain) and next(filter(None, map(blame, chain)), None)
+    if ours:
+        say("broken", **{**told, "phase": phase, "text": ours})
     say("died", phase=phase, **told, **reading)
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Return an exception as data: its type, its text, and the calls that led to it, innermost last.
+    """Return an exception as data: its type, its text, and the calls that led to it and to the one from which
+    it followed, innermost last.
 
-    If another exception followed from running out of memory, the first one is returned.
+    If it followed from running out of memory, the first one's type and text are returned.
     """
     import traceback
 
-    first = next((one for one in _chain(error) if _NO_MEMORY in str(one)), error)
-    told = error if _NO_MEMORY in str(error) else first
+    chain = _chain(error)
+    first = next((one for one in chain if _NO_MEMORY in str(one)), chain[0])
+    told = error if _NO_MEMORY in str(error) or _NO_MEMORY not in str(first) else first
     frames = traceback.extract_tb(error.__traceback__)
     if first is not error:
         frames += traceback.extract_tb(first.__traceback__)
