@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sgl_tune.cache.folder import Folder, entered
+from sgl_tune.config_files.contents import contents
 from sgl_tune.config_files.names import BESIDE, FOLDER, beside, config_name, triton_of
 from sgl_tune.stores.item import Fault, Item, Setting
 from sgl_tune.stores.walk import Listing, listed, listing
@@ -27,11 +28,25 @@ class MoeConfigs:
                 size = found.only(*parts).size
                 item = Item(self.store, f"{place}/{file}", folder.path / file, size)
                 if config_name(file):
-                    from sgl_tune.config_files.judged import judged
-
-                    kind, why, versions, note = judged(*(folder.read(one)[1] for one in parts))
-                    faults = (Fault(kind, why),) if kind else ()
-                    item = item._replace(versions=versions, faults=faults, note=note)
+                    item = _judged(item, *(folder.read(one)[1] for one in parts))
                 yield item
             for below in found.folders if deeper else ():
                 yield from self._below(folder, below, f"{place}/{below}", False)
+
+
+def _judged(item: Item, raw: bytes | None, note: bytes | None = None) -> Item:
+    """Return the item with what a file of configurations, and sgl-tune's note beside it, say of it."""
+    from sgl_tune.config_files.provenance import digest_of, provenance
+
+    if raw is None:
+        return item._replace(faults=(Fault("kills", "it is no regular file"),))
+    held = contents(raw)
+    if held.kills:
+        return item._replace(faults=(Fault("kills", f"a server that looks it up dies: {held.kills}"),))
+    if held.fault:
+        return item._replace(faults=(Fault("kills" if held.entries else "stale", held.fault),))
+    told = provenance(note or b"")
+    if told is None:
+        return item
+    says = told.says if told.digest == digest_of(raw) else "changed since it was tuned"
+    return item._replace(versions={"triton": told.triton, "GPU": told.gpu}, note=says)
