@@ -106,7 +106,7 @@ def _opened(path: Path) -> Iterator[BinaryIO | TextIO]:
         file = cast(BufferedReader, named)
         if file.peek(3)[:3] == _GZIP:
             file = cast(BufferedReader, stack.enter_context(gzip.GzipFile(fileobj=file)))
-        is_wide = file.peek(2)[:2] in _UTF_16
+        is_wide = file.peek(64)[:2] in _UTF_16 and b"\0" in file.peek(64)[:64]
         yield TextIOWrapper(file, "utf-16", "replace", "\n") if is_wide else cast(BinaryIO, file)
 
 

@@ -1,5 +1,5 @@
 """SGLang's own flags and their values, as its parser takes them. `flags.txt` lists the flags of the release
-that the core plans as (`python -m tests.frozen.flags` writes it)."""
+that the core plans as (`benchmarks/server_flags.py` writes it)."""
 
 from __future__ import annotations
 

@@ -129,7 +129,8 @@ class RankLog:
             used = self.kv_bytes - others if self.kv_bytes else None
         step = Step(phase, _gib(_FREE, text), used, float(found[1]) if found else None, before)
         self.steps.append(step)
-        self._enter("after kv pool" if self.pool_comes_last and phase == "kv pool" else _next(phase))
+        after = _NEXT.get(phase, f"after {phase}" if phase in (*GRAPHS, "autotune") else phase)
+        self._enter("after kv pool" if self.pool_comes_last and phase == "kv pool" else after)
 
     def _load(self, phase: str, text: str, edge: Edge) -> None:
         if edge is Edge.opens:
@@ -142,10 +143,6 @@ class RankLog:
             self.baseline_bytes = self.entered_bytes
         if edge is Edge.closes:
             self._leave(phase, text)
-
-
-def _next(phase: str) -> str:
-    return _NEXT.get(phase, f"after {phase}" if phase in (*GRAPHS, "autotune") else phase)
 
 
 def _gib(pattern: re.Pattern[str], text: str) -> int | None:

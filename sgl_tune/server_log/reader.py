@@ -118,8 +118,9 @@ class Reader:
             if start.silence is None or now - start.ended > start.silence.at:
                 start.silence = Word(now - start.ended, text[:200])
             start.ended = max(start.ended, now)
-            if speaker in start.last_words or len(start.last_words) < MOST_PROCESSES:
-                start.last_words[speaker] = Word(now, text[:400])
+            whose = speaker if line.is_entry else Speaker(line.source, "")  # any rank may have printed it
+            if whose in start.last_words or len(start.last_words) < MOST_PROCESSES:
+                start.last_words[whose] = Word(now, text[:400])
 
     def _begin(self, group: str) -> Start:
         if group in self._now and self._now[group].deaths:

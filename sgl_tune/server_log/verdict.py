@@ -107,7 +107,8 @@ class Outcome:
             return f": {tried} did not fit"
         if numbers.tried_bytes <= numbers.free_bytes:
             return f": {tried} did not fit, though {free} were free"
-        return f": {memory_bytes(numbers.tried_bytes - numbers.free_bytes)} short"
+        at = "at least " if self.failed_in == "weights" else ""  # the rest of the model was still to come
+        return f": {at}{memory_bytes(numbers.tried_bytes - numbers.free_bytes)} short"
 
     def to_json(self) -> dict[str, Any]:
         log, lead, death = self.log, self.log.lead, self.log.death

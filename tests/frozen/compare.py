@@ -68,7 +68,10 @@ def fields(record: Record) -> dict[str, Any]:
         **{name: asked[name] for name in ARGUMENTS},
         **{name: _plain(getattr(settled, name)) for name in SETTLED},
         "attention_backend": _attention(asked),
-        "sparse_kernels": [_sparse(asked, phase) for phase in ("prefill", "decode")],
+        "sparse_kernels": [
+            asked.get(f"dsa_{one}_backend") or asked.get(f"nsa_{one}_backend")
+            for one in ("prefill", "decode")
+        ],
         "mem_fraction_static": round(asked["mem_fraction_static"], 3),
         "speculative": [asked[name] for name in SPECULATIVE] if asked["speculative_algorithm"] else None,
         "dummy_batch_rows": _rows(asked, settled),
@@ -99,10 +102,6 @@ def _attention(asked: dict[str, Any]) -> str:
         for phase in ("prefill", "decode")
     ]
     return str(both[0]) if both[0] == both[1] else "/".join(map(str, both))
-
-
-def _sparse(asked: dict[str, Any], phase: str) -> str | None:
-    return asked.get(f"dsa_{phase}_backend") or asked.get(f"nsa_{phase}_backend")
 
 
 def _rows(asked: dict[str, Any], settled: Settled) -> int:

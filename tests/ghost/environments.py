@@ -106,7 +106,7 @@ def _make(recipe: Recipe, lock: int) -> None:
     told = {
         "digest": _digest(packages),
         "downloaded": downloaded,
-        "bytes": _bytes(folder),
+        "bytes": sum(path.lstat().st_blocks * 512 for path in folder.rglob("*") if not path.is_dir()),
         "seconds": round(time.monotonic() - began, 1),
     }
     part = folder / f"{_MARK}.part"
@@ -174,12 +174,6 @@ def _digest(packages: Path) -> str:
             told = f"{os.path.relpath(above, packages)}/{name} {status.st_size} {status.st_mtime_ns}\n"
             digest.update(told.encode())
     return digest.hexdigest()
-
-
-def _bytes(folder: Path) -> int:
-    return sum(
-        (Path(above) / name).lstat().st_blocks * 512 for above, _, names in os.walk(folder) for name in names
-    )
 
 
 @contextmanager

@@ -71,6 +71,7 @@ def folder(tmp_path: Path) -> Path:
             "--kv-cache-dtype fp4_e2m1",
         ),
         ({}, ("--gpu", "b200", "--", "--fp4-gemm-backend", "none"), 2, "none is not known"),
+        ({}, ("--gpu", "h200", "--", "--tp", "4", "--nnodes", "3"), 2, "--nnodes 3 does not divide"),
         ({"num_experts": 8}, ("--gpu", "h200", "--tp", "16", "--ep", "16", *CUTLASS), 2, "8 experts cannot"),
         (
             {"num_attention_heads": 24, "num_key_value_heads": 8},

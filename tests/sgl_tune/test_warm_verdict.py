@@ -62,8 +62,3 @@ def test_a_proof_leaves_no_doubt_of_an_unknown_flashinfer() -> None:
     before, after = (verdict_of(make_plan(demo, ()), is_proven) for is_proven in (False, True))
     assert (before.exit_code, after.exit_code) == (1, 0)
     assert "0.7.999 is not known here" in before.says and "not known" not in after.says
-
-
-def test_nodes_that_do_not_divide_the_ranks_are_refused() -> None:
-    ran = warm(*HOPPER, "--", f"{START} --model-path Qwen3-30B-A3B --tp 4 --nnodes 3")
-    assert ran.code == 2 and "--nnodes 3 does not divide" in ran.err

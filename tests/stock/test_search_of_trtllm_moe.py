@@ -70,10 +70,6 @@ class Module(kernel_stubs.Module):
         return kernel
 
 
-def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device=device)
-
-
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Module:
     kernels = Module()
@@ -81,7 +77,11 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Module:
     monkeypatch.setattr(flashinfer_trtllm, "trtllm_moe", flashinfer_trtllm.trtllm_moe.run)
     # Meta tensors have no contents to draw.
     made = AutoTuner._create_tensor_like
-    monkeypatch.setattr(AutoTuner, "_create_tensor_like", lambda self, *like: made(self, *like[:2], _empty))
+
+    def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    monkeypatch.setattr(AutoTuner, "_create_tensor_like", lambda self, *like: made(self, *like[:2], empty))
     monkeypatch.setattr(CpuClock, "_get_l2_cache_size_in_bytes", lambda *_: 1)
     return kernels
 

@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.cache.record import (
-    Entry,
-    KeyParts,
-    parse_cache_file,
-    parse_key,
-    read_cache_file,
-    serialise,
-)
+from sgl_tune.cache.record import Entry, KeyParts, parse_cache_file, parse_key, read_cache_file, serialise
 
 MOE_KEY = (
     "('trtllm::fused_moe::gemm1', 'MoERunner', ((2048, 2048), (128, 1536, 2048), (0,)), "

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from runtime.server.units import GIB
 from sgl_tune.errors import UsageError
 from sgl_tune.server_log.log import ServerLog, read_server_log
+from sgl_tune.server_log.reader import read_starts
 from tests.sgl_tune.running import run_here
 
 VLLM = b"(EngineCore pid=7) torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0"
@@ -106,7 +107,7 @@ def test_numbers_that_are_none_are_passed_over(tmp_path: Path, line: str) -> Non
     assert _read(tmp_path, line + "\n" + RELEASE_0_4).lead.kv_tokens == 834615
 
 
-@given(st.binary(max_size=2000).filter(lambda junk: not junk.startswith(b"\x1f\x8b\x08")))
+@given(st.binary(max_size=2000).map(lambda junk: b"x" + junk))  # neither gzip nor UTF-16
 def test_no_bytes_break_the_reader(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
     tmp_path = tmp_path_factory.mktemp("log")
     log = _read(tmp_path, junk + b"\n" + RELEASE_0_4.encode())
@@ -147,3 +148,11 @@ def test_a_pool_that_is_sized_after_the_captures_is_read_where_it_comes(tmp_path
     )
     assert log.lead.pool_comes_last and (log.lead.kv_tokens, log.lead.kv_bytes) == (200_000, 50 * GIB)
     assert [(step.phase, step.free_bytes) for step in log.lead.steps] == [("kv pool", 6 * GIB)]
+
+
+def test_a_line_without_a_rank_breaks_no_rank_s_silence(tmp_path: Path) -> None:
+    line = "2026-11-20T10:0{0}:00Z [2026-11-20 10:0{0}:00 TP{0}] Init torch distributed begin.\n"
+    (tmp_path / "log").write_text(line.format(0) + line.format(1) + "2026-11-20T10:09:00Z nobody's line\n")
+    (start,) = read_starts(tmp_path / "log").starts
+    said = ["Init torch distributed begin.", "Init torch distributed begin.", "nobody's line"]
+    assert [word.text for word in start.last_words.values()] == said

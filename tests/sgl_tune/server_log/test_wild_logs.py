@@ -94,6 +94,13 @@ LOGS = {
         "DIED in communicator on TP0: communication between the ranks failed",
         "NCCL_DEBUG=WARN (",
     ),
+    "the weights": (
+        arguments(tp_size=2) + loaded().rpartition("[")[0] + traceback(oom("384.00 MiB", "313.00 MiB")),
+        "OUT OF MEMORY in weights: at least 71 MiB short", "--tp 4 (",
+    ),
+    "/dev/shm": (
+        loaded() + "Fatal Python error: Bus error\n", "DIED in kv pool: a disk or /dev/shm", "free space"
+    ),
     "flags": (
         'Traceback (most recent call last):\n  File "/sglang/srt/server_args.py", line 9, in check\n'
         "    assert self.tp_size % self.nnodes == 0\n           ^^^\nAssertionError\n",
