@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 42_272
+MOST_LINES_OF_ALL_TESTS = 42_270
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -32,8 +32,8 @@ MOST_LINES = {
     "deployment": 2542, "errors": 40, "explain": 545, "export":
     421, "fleet": 1582, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
     "memory": 3311, "processes": 696,
-    "reading": 106, "recorded": 584, "server_log": 1729, "servers": 1243, "ship": 5220,
-    "start_report": 1296, "stores": 2618, "units": 77, "verify": 2990, "warm": 1988, "web_page": 36,
+    "reading": 106, "recorded": 584, "server_log": 1728, "servers": 1243, "ship": 5220,
+    "start_report": 1296, "stores": 2618, "units": 77, "verify": 2990, "warm": 1980, "web_page": 36,
     "writing": 125,
 }  # fmt: skip
 

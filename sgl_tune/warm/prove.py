@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -150,11 +149,10 @@ class CacheProof(ABC):
                 tuned()
                 with counted(self._on_gpu) as compiled:
                     untuned()
-                seen = in_turns(tuned, untuned, self.patience_seconds)
+                seen = _in_turns(tuned, untuned, self.patience_seconds)
             finally:
                 tuner._file_configs = found
-        told = {"rows": rows, "turns": seen.turns, "clear": seen.clear}
-        return {**told, "tuned_ms": seen.one_ms, "untuned_ms": seen.other_ms, "gain": seen.gain}, compiled
+        return {"rows": rows, **seen}, compiled
 
     def _capture(self) -> tuple[Compilations, str | None]:
         """Capture a graph; return its compilations, and why there is none, as on a CPU."""
@@ -207,29 +205,23 @@ def _timed(steps: dict[str, float], name: str) -> Iterator[None]:
     steps[name] = time.perf_counter() - started
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    one_ms: float
-    other_ms: float
-    gain: float  # the other's time divided by this one's, in the median turn
-    turns: int
-    clear: bool
-
-
-def in_turns(one: Callable[[], float], other: Callable[[], float], seconds: float) -> Comparison:
+def _in_turns(
+    tuned: Callable[[], float], untuned: Callable[[], float], seconds: float
+) -> dict[str, float | int | bool]:
     """Compare two functions, which return their milliseconds, in turns. Each turn changes which goes
-    first."""
+    first. `gain`: the untuned one's time divided by the tuned one's, in the median turn."""
     ones: list[float] = []
     others: list[float] = []
     end = time.perf_counter() + seconds
     while True:
-        order = [(one, ones), (other, others)]
+        order = [(tuned, ones), (untuned, others)]
         for run, times in order if len(ones) % 2 == 0 else order[::-1]:
             times.append(run())
-        clear = _is_clear(ones, others)
-        if clear or len(ones) == _MOST_TURNS or time.perf_counter() >= end:
+        clear, turns = _is_clear(ones, others), len(ones)
+        if clear or turns == _MOST_TURNS or time.perf_counter() >= end:
             gain = median(theirs / ours for ours, theirs in zip(ones, others, strict=True))
-            return Comparison(median(ones), median(others), gain, len(ones), clear)
+            times_ms = {"tuned_ms": median(ones), "untuned_ms": median(others)}
+            return {**times_ms, "gain": gain, "turns": turns, "clear": clear}
 
 
 def _is_clear(ones: list[float], others: list[float]) -> bool:
