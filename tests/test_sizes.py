@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 42_270
+MOST_LINES_OF_ALL_TESTS = 42_287
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -26,7 +26,7 @@ MOST_LINES = {
     "toml": 10,
     "__init__": 14, "autotune": 2284, "devices": 606, "flashinfer": 1080, "folding": 590, "baking": 617,
     "moe_configs": 839, "config_files": 328, "config_tuning": 559, "pins": 156, "forward": 896, "ghost":
-    6555, "graphs": 384, "layers": 1924, "models": 1315, "decoder": 1030, "moe": 1128, "record": 796,
+    6563, "graphs": 384, "layers": 1924, "models": 1315, "decoder": 1030, "moe": 1128, "record": 796,
     "server": 2770, "sglang": 2818, "simulate": 842, "start": 579, "__main__": 6, "asking": 710,
     "cache": 3188, "cli": 1251, "commands": 3313, "compile": 1042,
     "deployment": 2542, "errors": 40, "explain": 545, "export":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -16,6 +17,7 @@ import pytest
 from runtime.flashinfer.inside import tuner
 from runtime.ghost.inside import exceptions, honesty, library, modules, stream
 from runtime.ghost.inside.answers import TACTICS
+from runtime.ghost.inside.triton import driver
 from runtime.sglang.inside import messages
 from tests.ghost import test_inside_sources as sources
 
@@ -236,3 +238,18 @@ def test_what_a_function_only_reads_stays_real(
 
 def test_a_file_of_this_project_is_no_place_in_the_server() -> None:
     assert honesty._short(messages.__file__) == honesty.INSIDE
+
+
+def test_a_build_that_its_library_removes_once_it_is_loaded_was_read_before(tmp_path: Path) -> None:
+    staging = shutil.copytree(sources.module(tmp_path).parent, tmp_path / ".staging-1")
+    made = staging / "made.so"
+    sources.verdict.judge(made)
+    shutil.rmtree(staging)
+    assert sources.verdict.doubt(made, "run_op") == ""
+
+
+def test_triton_finds_its_helpers_by_either_of_its_names() -> None:
+    module: Any = SimpleNamespace()
+    driver._driver(module)
+    for name in ("compile_module_from_src", "compile_module_from_file"):
+        assert isinstance(getattr(module, name)("driver.c", name="cuda_utils"), driver.Compiled)

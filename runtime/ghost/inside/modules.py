@@ -14,7 +14,7 @@ from runtime.ghost.inside.arguments import cannot_follow
 from runtime.ghost.inside.calls import outside_torch
 from runtime.ghost.inside.hooks import after, around
 from runtime.ghost.inside.library import DOUBTED, library
-from runtime.ghost.inside.sources.verdict import doubt, only_read
+from runtime.ghost.inside.sources.verdict import doubt, judge, only_read
 from runtime.ghost.inside.stream import say
 from runtime.ghost.inside.values import forget
 
@@ -132,6 +132,7 @@ def _load(real: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
             library().appears("module", state == "half")
         return loaded
     _tell(name, path, "stub", "", failed)
+    judge(path)
     return Stub(name, path)
 
 

@@ -61,6 +61,12 @@ def learn() -> None:
         _learned += len(lines)
 
 
+def judge(module: Path) -> None:
+    """Read a module's source now, if it is in a folder that its library removes after loading it."""
+    if module.parent.name.startswith("."):
+        _judged(module)
+
+
 def _judged(module: Path) -> Judged:
     """Read a module's source once and keep none of it, so that the server's collections stay the same."""
     found = _by_path.get(module)
@@ -89,7 +95,7 @@ def _name(module: Path) -> str:
         digest.update((module.parent / FILE).read_bytes())
         for file in build.sources if (build := build_of(module)) else ():
             digest.update(file.read_bytes())
-    return f"{digest.hexdigest()} {module}"
+    return f"{digest.hexdigest()} {module.name}"
 
 
 def _judge(module: Path) -> Judged:
