@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 
 
 Answer = bytes | Iterator[bytes]
-Deed = Callable[[Asked], Answer]
+Deed = bytes | Callable[[Asked], Answer]
 
 
 def answer(status: int, body: bytes = b"", length: int | None = None, **headers: str) -> bytes:
@@ -118,8 +118,8 @@ class Hostile:
         deed = next(
             (deed for part, deed in self.deeds.items() if part in f"{asked.method} {asked.path}"), None
         )
-        if deed:
-            return deed(asked)
+        if deed is not None:
+            return deed if isinstance(deed, bytes) else deed(asked)
         if "/manifests/sha256-" in asked.path:
             return answer(404)
         if asked.method in ("GET", "HEAD") and "/manifests/" in asked.path:

@@ -58,11 +58,11 @@ def one_line(ran: Ran, words: str, code: int | None = None) -> None:
 
 
 def manifest(**changes: Any) -> dict[str, Any]:
-    return {"GET_manifests_1": lambda asked: answer(200, Good(**changes).raw, Content_Type=IMAGE)}
+    return {"GET_manifests_1": answer(200, Good(**changes).raw, Content_Type=IMAGE)}
 
 
 def says(body: bytes, kind: str = IMAGE) -> dict[str, Any]:
-    return {"GET_manifests_1": lambda asked: answer(200, body, Content_Type=kind)}
+    return {"GET_manifests_1": answer(200, body, Content_Type=kind)}
 
 
 def index(*lines: object) -> bytes:
@@ -75,22 +75,19 @@ FOR_OTHERS = {"sgl-tune.bundle": "x", "sgl-tune.gpu": "B200"}
 
 
 def moved(to: str) -> dict[str, Any]:
-    return {"GET_blobs": lambda asked: answer(307, Location=to)}
+    return {"GET_blobs": answer(307, Location=to)}
 
 
 PULLED: dict[str, tuple[dict[str, Any], str]] = {
     # the bundle itself
-    "another blob": ({"GET_blobs": lambda asked: answer(200, bytes(len(LAYER)))}, "for the"),
-    "a shorter blob": ({"GET_blobs": lambda asked: answer(200, LAYER[:-1])}, "stopped before the end"),
-    "a longer blob": ({"GET_blobs": lambda asked: answer(200, LAYER + b"x")}, "sends more than"),
+    "another blob": ({"GET_blobs": answer(200, bytes(len(LAYER)))}, "for the"),
+    "a shorter blob": ({"GET_blobs": answer(200, LAYER[:-1])}, "stopped before the end"),
+    "a longer blob": ({"GET_blobs": answer(200, LAYER + b"x")}, "sends more than"),
     "an endless blob": ({"GET_blobs": drip(HEAD + b"\r\n", bytes(1 << 20), 0)}, "sends more than"),
     "a blob cut off": ({"GET_blobs": lambda asked: iter([BLOB % 100 + b"x"])}, "stopped before the end"),
     "a blob that drips": ({"GET_blobs": drip(BLOB % len(LAYER), b"x", 0.05)}, "too slowly"),
-    "a packed blob": (
-        {"GET_blobs": lambda asked: answer(200, LAYER, Content_Encoding="gzip")},
-        "answers in 'gzip'",
-    ),
-    "no blob": ({"GET_blobs": lambda asked: answer(404)}, "answers 404"),
+    "a packed blob": ({"GET_blobs": answer(200, LAYER, Content_Encoding="gzip")}, "answers in 'gzip'"),
+    "no blob": ({"GET_blobs": answer(404)}, "answers 404"),
     # the manifest
     "an endless manifest": ({"GET_manifests": drip(HEAD + b"\r\n", bytes(1 << 20), 0)}, "more than 4.2 MB"),
     "a huge manifest": (says(b" " * (5 << 20)), "more than 4.2 MB"),
@@ -134,18 +131,18 @@ PULLED: dict[str, tuple[dict[str, Any], str]] = {
     "no HTTP": ({"GET_manifests": lambda asked: iter([b"SSH-2.0-OpenSSH_9\r\n"])}, "SSH-2.0"),
     "nothing": ({"GET_manifests": lambda asked: iter([])}, "closed connection"),
     "an odd length": ({"GET_manifests": lambda asked: iter([HEAD + b"Content-Length: x\r\n\r\n{}"])}, ""),
-    "busy for years": ({"GET_manifests": lambda asked: answer(429, Retry_After="99999999")}, "99,999,999 s"),
-    "broken": ({"GET_manifests": lambda asked: answer(503)}, "answers 503"),
-    "a teapot": ({"GET_manifests": lambda asked: answer(418, RUDE)}, "418"),
-    "errors without end": ({"GET_manifests": lambda asked: answer(400, b'{"errors":' + b"[" * 99999)}, "400"),
+    "busy for years": ({"GET_manifests": answer(429, Retry_After="99999999")}, "99,999,999 s"),
+    "broken": ({"GET_manifests": answer(503)}, "answers 503"),
+    "a teapot": ({"GET_manifests": answer(418, RUDE)}, "418"),
+    "errors without end": ({"GET_manifests": answer(400, b'{"errors":' + b"[" * 99999)}, "400"),
     # who is asked for the password
-    "no way to log in": ({"GET": lambda asked: answer(401)}, "wants a user and a password"),
+    "no way to log in": ({"GET": answer(401)}, "wants a user and a password"),
     "a realm that is a file": (
-        {"GET": lambda asked: answer(401, WWW_Authenticate='Bearer realm="file:///etc/passwd"')},
+        {"GET": answer(401, WWW_Authenticate='Bearer realm="file:///etc/passwd"')},
         "no address of the web",
     ),
-    "no realm": ({"GET": lambda asked: answer(401, WWW_Authenticate="Bearer x")}, "does not say from where"),
-    "forbidden": ({"GET": lambda asked: answer(403)}, "wants a user and a password"),
+    "no realm": ({"GET": answer(401, WWW_Authenticate="Bearer x")}, "does not say from where"),
+    "forbidden": ({"GET": answer(403)}, "wants a user and a password"),
 }  # fmt: skip
 
 
@@ -172,19 +169,19 @@ def test_an_answer_with_another_digest_is_refused(tmp_path: Path) -> None:
 
 
 PUSHED: dict[str, tuple[dict[str, Any], str]] = {
-    "nowhere to send it": ({"POST": lambda asked: answer(202)}, "does not say where an upload goes"),
-    "to a file": ({"POST": lambda asked: answer(202, Location="file:///tmp/x")}, "no address of the web"),
-    "sent on": ({"PUT_blobs": lambda asked: answer(307, Location="/elsewhere")}, "redirects a PUT"),
+    "nowhere to send it": ({"POST": answer(202)}, "does not say where an upload goes"),
+    "to a file": ({"POST": answer(202, Location="file:///tmp/x")}, "no address of the web"),
+    "sent on": ({"PUT_blobs": answer(307, Location="/elsewhere")}, "redirects a PUT"),
     "kept as something else": (
-        {"PUT_blobs": lambda asked: answer(201, Docker_Content_Digest=digest(b""))},
+        {"PUT_blobs": answer(201, Docker_Content_Digest=digest(b""))},
         "keeps sha256:",
     ),
     "refused in its own words": (
-        {"PUT_blobs": lambda asked: answer(400, b'{"errors":[{"message":"digest did not match"}]}')},
+        {"PUT_blobs": answer(400, b'{"errors":[{"message":"digest did not match"}]}')},
         "digest did not match",
     ),
-    "a tag that is never kept": ({"PUT_manifests_1": lambda asked: answer(201)}, "others write this tag"),
-    "too full": ({"PUT_blobs": lambda asked: answer(507)}, "answers 507"),
+    "a tag that is never kept": ({"PUT_manifests_1": answer(201)}, "others write this tag"),
+    "too full": ({"PUT_blobs": answer(507)}, "answers 507"),
     "no answer to a push": ({"PUT_blobs": drip(b"", b"", 0.05)}, "does not answer"),
 }
 
@@ -192,7 +189,7 @@ PUSHED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", PUSHED)
 def test_a_push_ends_with_one_line(name: str, tmp_path: Path) -> None:
     deeds, words = PUSHED[name]
-    tag = {"GET_manifests_1": lambda asked: answer(404)}
+    tag = {"GET_manifests_1": answer(404)}
     began = time.monotonic()
     with hostile(**{**tag, **deeds}) as server:
         one_line(push(server, tmp_path, patience(words)), words)
@@ -206,7 +203,7 @@ def test_endless_pages_of_tags_are_cut_off(tmp_path: Path) -> None:
     with hostile(GET_tags=page) as server:
         ran = run_here("pull", server.url, "--plain-http", "--list")
         assert ran.code == 0 and "\x1b" not in ran.out and len(server.seen) == 20
-    with hostile(GET_tags=lambda asked: answer(200, b'{"tags": 7}')) as server:
+    with hostile(GET_tags=answer(200, b'{"tags": 7}')) as server:
         assert run_here("pull", server.url, "--plain-http", "--list").out.startswith("Nothing at")
 
 
@@ -288,7 +285,7 @@ def test_a_slow_registry_that_keeps_the_least_rate_is_waited_for(tmp_path: Path)
 
 def test_a_registry_that_breaks_off_after_a_few_bytes_is_not_asked_for_ever(tmp_path: Path) -> None:
     """Each attempt gets some bytes, but no more than the one before."""
-    with hostile(GET_blobs=lambda asked: answer(200, b"{}")) as server:
+    with hostile(GET_blobs=answer(200, b"{}")) as server:
         one_line(pull(server, tmp_path), "stopped before the end", 3)
     assert len([asked for asked in server.seen if "/blobs/" in asked.path]) < 6
 
@@ -304,16 +301,15 @@ def _asking(asked: Asked) -> bytes:
 @pytest.mark.parametrize("asks", [BASIC, 'Bearer realm="http://127.0.0.1:1/token"'])
 def test_a_password_stays_with_its_registry(asks: str, tmp_path: Path) -> None:
     """A blob may be on another host. If that host asks for a password, it gets none."""
-    with hostile(GET=lambda asked: answer(401, WWW_Authenticate=asks)) as other:
-        elsewhere = f"http://127.0.0.1:{other.port}/blob"
-        away = lambda asked: answer(307, Location=elsewhere)  # noqa: E731
+    with hostile(GET=answer(401, WWW_Authenticate=asks)) as other:
+        away = answer(307, Location=f"http://127.0.0.1:{other.port}/blob")
         with hostile(GET_manifests_1=_asking, GET_blobs=away) as server:
             log_in(tmp_path / "docker", server.port)
             one_line(pull(server, tmp_path), f"127.0.0.1:{other.port}, which wants a password", 3)
         assert any("authorization" in asked.headers for asked in server.seen)
         assert other.seen and not any("authorization" in asked.headers for asked in other.seen)
-    with hostile(GET=lambda asked: answer(200, Good().layer)) as other:
-        elsewhere = f"http://127.0.0.1:{other.port}/blob"
+    with hostile(GET=answer(200, Good().layer)) as other:
+        away = answer(307, Location=f"http://127.0.0.1:{other.port}/blob")
         with hostile(GET_manifests_1=_asking, GET_blobs=away) as server:
             log_in(tmp_path / "docker", server.port)
             assert pull(server, tmp_path).code == 0
@@ -340,7 +336,7 @@ def test_tokens_are_fetched_anew_and_by_nobody_in_particular(tmp_path: Path) -> 
             good = "/blobs/" in asked.path
             return answer(200, Good().layer if good else Good().raw, Content_Type=IMAGE)
 
-        missing = {"GET_manifests_sha256": lambda asked: answer(404)}
+        missing = {"GET_manifests_sha256": answer(404)}
         with hostile(**missing, GET=asking) as server:
             assert pull(server, tmp_path).code == 0
     assert len(given) == 2 and not any("authorization" in asked.headers for asked in realm.seen)
@@ -361,9 +357,9 @@ def test_tokens_are_fetched_anew_and_by_nobody_in_particular(tmp_path: Path) -> 
     ids=lambda value: str(value)[:20],
 )
 def test_a_bad_token_ends_a_pull_with_one_line(body: bytes, words: str, tmp_path: Path) -> None:
-    with hostile(GET=lambda asked: answer(200, body)) as realm:
+    with hostile(GET=answer(200, body)) as realm:
         where = f'Bearer realm="http://127.0.0.1:{realm.port}/token"'
-        with hostile(GET=lambda asked: answer(401, WWW_Authenticate=where)) as server:
+        with hostile(GET=answer(401, WWW_Authenticate=where)) as server:
             log_in(tmp_path / "docker", server.port)
             one_line(pull(server, tmp_path), words)
     assert len(realm.seen) < 4

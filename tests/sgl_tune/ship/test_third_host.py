@@ -47,7 +47,7 @@ class Way(NamedTuple):
         """Makes the registry send on to its store, and the store send on to this place."""
         words = {"home": home(self.registry), "thief": other(self.thief), "thief_port": self.thief.port}
         there = location.format(**words)
-        self.store.deeds["GET "] = lambda asked: answer(307, Location=there)
+        self.store.deeds["GET "] = answer(307, Location=there)
         away = answer(307, Location=f"https://{other(self.store)}/blob")
         self.registry.deeds["GET /v2/caches/glm/blobs"] = lambda asked: away
 
@@ -95,7 +95,7 @@ def way(
     with (
         hostile(tls=pair, **deeds) as registry,
         hostile(tls=pair) as store,
-        hostile(tls=pair, GET=lambda asked: answer(200, Good().layer)) as thief,
+        hostile(tls=pair, GET=answer(200, Good().layer)) as thief,
     ):
         log_in(tmp_path / "docker", registry.port)
         yield Way(registry, store, thief)
@@ -135,7 +135,7 @@ def test_an_upload_that_can_be_read_in_two_ways_is_refused(name: str, way: Way, 
     """The other host gets neither the password nor a byte of the bundle."""
     words = {"home": home(way.registry), "thief": other(way.thief), "thief_port": way.thief.port}
     there = TWO_READINGS[name].format(**words)
-    way.registry.deeds["GET /v2/caches/glm/manifests/1"] = lambda asked: answer(404)
+    way.registry.deeds["GET /v2/caches/glm/manifests/1"] = answer(404)
     accepted = answer(202, Location=there)
     way.registry.deeds["POST "] = lambda asked: accepted if "authorization" in asked.headers else ASKS
     refused(push(way, tmp_path), "no address of the web")
@@ -144,7 +144,7 @@ def test_an_upload_that_can_be_read_in_two_ways_is_refused(name: str, way: Way, 
 
 def test_an_upload_to_another_host_takes_no_password_there(way: Way, tmp_path: Path) -> None:
     there = answer(202, Location=f"https://{other(way.thief)}/upload")
-    way.registry.deeds["GET /v2/caches/glm/manifests/1"] = lambda asked: answer(404)
+    way.registry.deeds["GET /v2/caches/glm/manifests/1"] = answer(404)
     way.registry.deeds["POST "] = lambda asked: there if "authorization" in asked.headers else ASKS
     push(way, tmp_path)
     assert secrets_shown(way.registry) and way.thief.seen and secrets_shown(way.thief) == []
@@ -152,7 +152,7 @@ def test_an_upload_to_another_host_takes_no_password_there(way: Way, tmp_path: P
 
 def test_a_redirect_back_to_the_registry_carries_no_password(way: Way, tmp_path: Path) -> None:
     """Otherwise the store could choose a request that the registry runs in this user's name."""
-    way.registry.deeds["GET /v2/caches/glm/tags"] = lambda asked: answer(200, bytes(len(Good().layer)))
+    way.registry.deeds["GET /v2/caches/glm/tags"] = answer(200, bytes(len(Good().layer)))
     way.lead("https://{home}/v2/caches/glm/tags/list?secret")
     ran = pull(way, tmp_path)
     assert ran.code == 1 and "for the" in ran.err  # other bytes than the bundle's
@@ -181,7 +181,7 @@ def test_a_redirect_to_who_gives_tokens_carries_none(way: Way, tmp_path: Path) -
 def test_who_else_is_sent_the_password_is_said_in_every_format(
     quiet: tuple[str, ...], way: Way, tmp_path: Path
 ) -> None:
-    way.thief.deeds["GET "] = lambda asked: answer(200, b'{"token": "abc"}')
+    way.thief.deeds["GET "] = answer(200, b'{"token": "abc"}')
     way.wants_tokens_of_the_thief()
     ran = pull(way, tmp_path, *quiet)
     said = f"names {other(way.thief)} to look at passwords: yours is sent there"
