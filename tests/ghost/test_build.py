@@ -16,6 +16,7 @@ import pytest
 from runtime.ghost import build
 from runtime.ghost.build import NotBuilt, is_whole, library
 from tests.ghost.c_running import built, environment, make_environment
+from tests.warm.processes import until
 
 FIRST_USE = """
 import sys
@@ -96,9 +97,7 @@ def test_a_build_that_is_killed_leaves_nothing_that_is_used_and_the_next_repairs
     cache = tmp_path / "cache"
     for seconds in (0.0, 0.7):
         killed = first_use(environment(), cache, **counting_compiler)
-        deadline = time.monotonic() + 60
-        while not list(cache.glob("ghost/.building-*/*")) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: list(cache.glob("ghost/.building-*/*")), 60)
         time.sleep(seconds)
         os.killpg(killed.pid, signal.SIGKILL)
         killed.communicate()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,16 +15,10 @@ from sgl_tune.processes.crew import Crew, Member
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.warm.events import IMPORT
 from sgl_tune.warm.proof import HERE, Prover
+from tests.warm.processes import until
 
 _PATIENCE_SECONDS = 60
 _LONG = "x" * (1 << 20)  # more than a pipe takes
-
-
-def _comes(what: Callable[[], object]) -> bool:
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while not what() and time.monotonic() < until:
-        time.sleep(0.05)
-    return bool(what())
 
 
 @contextmanager
@@ -41,7 +34,7 @@ def test_a_prover_imports_before_anything_is_asked_of_it() -> None:
         try:
             (member,) = prover._crew.members
             loaded = Path(f"/proc/{member.pid}/maps")
-            assert _comes(lambda: "libtorch_cpu.so" in loaded.read_text())
+            until(lambda: "libtorch_cpu.so" in loaded.read_text(), _PATIENCE_SECONDS)
         finally:
             prover.close()
 
@@ -53,13 +46,13 @@ def test_a_process_that_reads_nothing_does_not_stop_us() -> None:
             member.send(IMPORT, device="cpu", text=_LONG)
         assert member._unsent, "the pipe took all: nothing was tried here"
         os.kill(member.pid, signal.SIGCONT)
-        assert _comes(lambda: [crew.events(0.05), not member._unsent][1])
+        until(lambda: [crew.events(0.05), not member._unsent][1], _PATIENCE_SECONDS)
 
 
 def test_a_process_that_was_killed_is_sent_nothing() -> None:
     with _crew() as (crew, member):
         member.kill()
         member.send(IMPORT, device="cpu", text=_LONG)
-        assert _comes(lambda: crew.events(0.05) or crew.ended)
+        until(lambda: crew.events(0.05) or crew.ended, _PATIENCE_SECONDS)
         assert member.code == -signal.SIGKILL
         member.send(IMPORT, device="cpu")

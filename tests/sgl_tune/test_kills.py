@@ -23,6 +23,7 @@ from tests.sgl_tune.cache.caches import files_of
 from tests.sgl_tune.cache.children import in_child, kill_after, kill_once
 from tests.sgl_tune.running import ROOT, run_here
 from tests.sgl_tune.stores import make
+from tests.warm.processes import until
 
 
 def _prune_unusable(made: Path, folder: Path) -> Work:
@@ -55,21 +56,29 @@ def _prune_unusable(made: Path, folder: Path) -> Work:
 
 def _export(made: Path, folder: Path) -> Work:
     """Every file is one that vLLM reads whole."""
+
+    def check(wanted: dict[str, bytes]) -> None:
+        for path in folder.glob("*.json") if folder.exists() else ():
+            assert read_cache_file(path).entries and path.read_bytes() == wanted[path.name]
+
     words = ("export", KEY, "--cache-dir", made / "root", "--to", "vllm", "-o", folder)
+    return _from_nothing("export", folder, words, check)
+
+
+def _from_nothing(
+    name: str, folder: Path, words: tuple[object, ...], check: Callable[[dict[str, bytes]], None]
+) -> Work:
+    """A command that makes the folder. `check` gets the files that it makes if nobody kills it."""
     in_child(lambda: _run(*words))
     wanted = files_of(folder)
     shutil.rmtree(folder)
-
-    def check() -> None:
-        for path in folder.glob("*.json") if folder.exists() else ():
-            assert read_cache_file(path).entries and path.read_bytes() == wanted[path.name]
 
     def again() -> None:
         _run(*words)
         assert files_of(folder) == wanted and not _ours(folder)
         shutil.rmtree(folder)
 
-    return Work("export", words, folder, check, again)
+    return Work(name, words, folder, lambda: check(wanted), again)
 
 
 KILLS = int(os.environ.get("SGL_TUNE_KILLS", "20"))
@@ -115,10 +124,7 @@ def _ours(root: Path) -> list[str]:
 
 def _settled(root: Path) -> None:
     """Until the process that cleans up after a killed one is done."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while [path for path in root.glob(".sgl-tune-" + "[0-9a-f]" * 16)]:
-        assert time.monotonic() < until, "the staging folder stays"
-        time.sleep(0.01)
+    until(lambda: not list(root.glob(".sgl-tune-" + "[0-9a-f]" * 16)), PATIENCE_SECONDS)
 
 
 def _output(name: str, made: Path, folder: Path, *words: object) -> Work:
@@ -161,22 +167,14 @@ def _pull_file(made: Path, folder: Path) -> Work:
 
 def _landing(name: str, made: Path, folder: Path, *words: object) -> Work:
     """A root that a bundle lands in: every file that is there has its whole content."""
-    in_child(lambda: _run(*words))
-    wanted = files_of(folder)
-    shutil.rmtree(folder)
 
-    def check() -> None:
+    def check(wanted: dict[str, bytes]) -> None:
         _settled(folder)
         for path, content in files_of(folder).items() if folder.exists() else ():
             ours = "/.sgl-tune" in f"/{path}" or path.startswith("flashinfer-aot/")
             assert ours or content == wanted[path], path
 
-    def again() -> None:
-        _run(*words)
-        assert files_of(folder) == wanted and not _ours(folder)
-        shutil.rmtree(folder)
-
-    return Work(name, words, folder, check, again)
+    return _from_nothing(name, folder, words, check)
 
 
 def _unpack(made: Path, folder: Path) -> Work:

@@ -18,6 +18,7 @@ from sgl_tune.compile.build import Built, Task, build
 from sgl_tune.compile.toolkit import program_path
 from sgl_tune.processes.scratch import scratch
 from tests.sgl_tune.running import ROOT, environment
+from tests.warm.processes import until
 
 ENVIRONMENT = {**os.environ, "PATH": program_path(os.environ)}
 pytestmark = pytest.mark.skipif(
@@ -100,10 +101,10 @@ def test_nothing_outlives_who_is_interrupted(tmp_path: Path, number: int) -> Non
         env={**environment(), "PATH": ENVIRONMENT["PATH"], "PYTHONPATH": str(ROOT)},
     )
     assert working.stdout is not None and working.stdout.readline() == b"begun\n"
-    _until(lambda: _sleepers(mark) > 0)
+    until(lambda: _sleepers(mark) > 0, 20)
     working.send_signal(number)
     working.wait(30)
-    _until(lambda: _sleepers(mark) == 0)
+    until(lambda: _sleepers(mark) == 0, 20)
     working.stdout.close()
 
 
@@ -115,10 +116,3 @@ def _sleepers(mark: str) -> int:
         except OSError:
             continue
     return found
-
-
-def _until(holds: object) -> None:
-    limit = time.monotonic() + 20
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < limit
-        time.sleep(0.05)

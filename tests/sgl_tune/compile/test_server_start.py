@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from sgl_tune.deployment.versions import Gpu
 from tests.sgl_tune.compile.goals import goal
 from tests.sgl_tune.planning import HOPPER, plan
 from tests.sgl_tune.schemas import schema_faults
+from tests.warm.processes import runs, until
 
 SERVE = Path(__file__).parents[1] / "start_report" / "serve.sh"
 STAND_IN = (
@@ -92,7 +91,7 @@ def test_a_start_ends_when_it_is_ready_and_tells_what_it_compiled(
     everything = json.loads(json.dumps(filled.to_json()))
     told = {**plan("--model-path", "Qwen3-30B-A3B", *HOPPER), "everything": everything}
     assert schema_faults("warm", told) == []
-    assert _is_gone(int((tmp_path / "child").read_text()))
+    until(lambda: not runs(int((tmp_path / "child").read_text())), 5)
 
 
 def test_without_a_start_what_is_left_is_told(tmp_path: Path) -> None:
@@ -109,14 +108,3 @@ def test_a_start_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp
     filled = finish(goal(tmp_path / "root"), 30, [], None, [H200], Output(Format.quiet))
     assert "did not get ready: ValueError: no such thing" in str(filled.start_failed)
     assert filled.exit_code == 3 and filled.environment and filled.started is None
-
-
-def _is_gone(pid: int) -> bool:
-    limit = time.monotonic() + 5
-    while time.monotonic() < limit:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False

@@ -8,8 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from tests.sgl_tune.running import PROGRAM, Ran, environment, run_on_terminal
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.servers.index import Index, release, served
 from tests.sgl_tune.servers.made import VERSION
+from tests.warm.processes import until
 
 SGLANG = "sglang-0.5.17-py3-none-any.whl"
 
@@ -135,11 +135,11 @@ def test_an_add_that_was_killed_is_resumed_where_it_stopped(planned: Path, index
     second = command(planned, index, "add", "0.5.17", "-y")
     assert second.code == 3 and f"in use by process {adding.pid} on " in second.err
     part = planned / f"0.5.17/wheels/{SGLANG}.part"
-    wait_for(lambda: part.exists() and part.stat().st_size > 0)
+    until(lambda: part.exists() and part.stat().st_size > 0, 60)
     adding.kill()
     adding.wait()
     assert [one["unusable"] for one in listed(planned)] == [AGAIN]
-    wait_for(lambda: command(planned, index, "remove", "0.5.99").code == 2)  # its processes died with it
+    until(lambda: command(planned, index, "remove", "0.5.99").code == 2, 60)  # its processes died with it
 
     got = part.stat().st_size
     index.begin()
@@ -173,13 +173,6 @@ def started(home: Path, index: Index) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_a_wheel_of_other_bytes_than_promised_is_refused(planned: Path, index: Index) -> None:

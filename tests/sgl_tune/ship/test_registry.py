@@ -39,6 +39,7 @@ from tests.sgl_tune.ship.registries import (
     started,
 )
 from tests.sgl_tune.ship.signing import make_keys
+from tests.warm.processes import until
 
 CACHES = ROOT / "cache-examples" / "cache"
 PULLS = f".sgl-tune-pulls-{os.geteuid()}"
@@ -319,9 +320,7 @@ def test_a_pull_that_was_killed_is_taken_up(registry: Registry, tmp_path: Path) 
         [*PROGRAM, "pull", through, "--plain-http", "-o", tmp_path / "x.tar.gz"], env=environment()
     )
     part = tmp_path / PULLS / f"{digest.removeprefix('sha256:')}.part"
-    until = time.monotonic() + SECONDS
-    while not (part.exists() and part.stat().st_size > 2_000_000) and time.monotonic() < until:
-        time.sleep(0.02)
+    until(lambda: part.exists() and part.stat().st_size > 2_000_000, SECONDS)
     client.kill()
     client.wait(SECONDS)
     wire.close()

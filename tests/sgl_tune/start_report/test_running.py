@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 
 from tests.sgl_tune.running import PROGRAM, environment
 from tests.sgl_tune.schemas import schema_faults
+from tests.warm.processes import runs, until
 
 SERVE = Path(__file__).with_name("serve.sh")
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
@@ -25,15 +24,9 @@ def _command(home: Path, *options: str, how: str = "serves") -> tuple[list[str],
     return words, environment()
 
 
-def _is_gone(home: Path) -> bool:
-    pid = int((home / "child").read_text())
-    for _ in range(40):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False
+def _wait_for_the_end_of(home: Path, *names: str) -> None:
+    pids = [int((home / name).read_text()) for name in names]
+    until(lambda: not any(map(runs, pids)), 5)
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +56,15 @@ def test_the_report_has_the_beginning_the_compiler_and_what_was_written(stopped:
 
 
 def test_nothing_of_it_outlives_us(stopped: Any) -> None:
-    assert _is_gone(stopped[2])
+    _wait_for_the_end_of(stopped[2], "child")
 
 
 def test_a_start_that_dies_is_reported_and_its_code_is_ours(tmp_path: Path) -> None:
     words, settings = _command(tmp_path, how="dies")
     done = subprocess.run(words, capture_output=True, text=True, env=settings, timeout=60)
     assert done.returncode == 3 and "DIED after decode graphs" in done.stderr
-    assert "ValueError: no such thing" in done.stderr and _is_gone(tmp_path)
+    assert "ValueError: no such thing" in done.stderr
+    _wait_for_the_end_of(tmp_path, "child")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +119,8 @@ def test_a_signal_to_us_is_one_to_the_server(tmp_path: Path, number: int) -> Non
         pass
     child.send_signal(number)
     out, err = child.communicate(timeout=30)
-    assert "asked to end" in out + err and child.returncode == 9 and _is_gone(tmp_path)
+    assert "asked to end" in out + err and child.returncode == 9
+    _wait_for_the_end_of(tmp_path, "child")
 
 
 def test_when_we_are_killed_the_server_goes_too(tmp_path: Path) -> None:
@@ -140,11 +135,7 @@ def test_when_we_are_killed_the_server_goes_too(tmp_path: Path) -> None:
                   if b"serve.sh" in Path(f"/proc/{p}/cmdline").read_bytes())  # fmt: skip
     child.kill()
     child.wait()
-    for _ in range(60):
-        if not Path(f"/proc/{server}").exists():
-            break
-        time.sleep(0.05)
-    assert not Path(f"/proc/{server}").exists()
+    until(lambda: not runs(server), 3)
 
 
 _LEAVES_THE_GROUP = """
@@ -162,14 +153,6 @@ def _leaving(home: Path, lines: int, *options: str) -> list[str]:
     return [*PROGRAM, "start-report", *options, "--", f"HOME={home}", *words]
 
 
-def _all_gone(home: Path) -> bool:
-    pids = [int((home / name).read_text()) for name in ("child", "grandchild", "orphan")]
-    limit = time.monotonic() + 5
-    while time.monotonic() < limit and any(Path(f"/proc/{pid}").exists() for pid in pids):
-        time.sleep(0.05)
-    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
 def test_children_that_left_the_group_end_with_us_even_where_we_are_killed(tmp_path: Path) -> None:
     child = subprocess.Popen(_leaving(tmp_path, 1), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None
@@ -177,4 +160,4 @@ def test_children_that_left_the_group_end_with_us_even_where_we_are_killed(tmp_p
         pass
     child.kill()
     child.communicate(timeout=30)
-    assert _all_gone(tmp_path)
+    _wait_for_the_end_of(tmp_path, "child", "grandchild", "orphan")
