@@ -24,15 +24,15 @@ CORE = (
 MOST_LINES_OF_THE_CORE = 11_474
 MOST_LINES = {
     "toml": 10,
-    "__init__": 14, "autotune": 2284, "devices": 606, "flashinfer": 1080, "folding": 590, "baking": 617,
+    "__init__": 14, "autotune": 2284, "devices": 603, "flashinfer": 1080, "folding": 590, "baking": 617,
     "moe_configs": 839, "config_files": 328, "config_tuning": 559, "pins": 156, "forward": 896, "ghost":
-    6563, "graphs": 384, "layers": 1924, "models": 1315, "decoder": 1030, "moe": 1128, "record": 796,
-    "server": 2770, "sglang": 2818, "simulate": 842, "start": 579, "__main__": 6, "asking": 710,
+    6563, "graphs": 384, "layers": 1924, "models": 1315, "decoder": 1030, "moe": 1126, "record": 796,
+    "server": 2770, "sglang": 2819, "simulate": 842, "start": 579, "__main__": 6, "asking": 710,
     "cache": 3188, "cli": 1251, "commands": 3313, "compile": 1042,
     "deployment": 2542, "errors": 40, "explain": 545, "export":
     421, "fleet": 1582, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
-    "memory": 3311, "processes": 696,
-    "reading": 106, "recorded": 584, "server_log": 1728, "servers": 1243, "ship": 5220,
+    "memory": 3314, "processes": 696,
+    "reading": 106, "recorded": 584, "server_log": 1729, "servers": 1243, "ship": 5220,
     "start_report": 1296, "stores": 2618, "units": 77, "verify": 2990, "warm": 1980, "web_page": 36,
     "writing": 125,
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import linecache
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -127,7 +127,8 @@ def largest_at_peak(snapshot: Mapping[str, Any], device: int, since_us: float, c
     }
     total = sum(block["size"] for block in live.values())
     peak, at_peak = total, list(live.values())
-    for event in reversed(_since(snapshot["device_traces"][device], since_us)):
+    trace = [event for event in snapshot["device_traces"][device] if event["time_us"] >= since_us]
+    for event in reversed(trace):
         if event["action"] == "alloc" and event["addr"] in live:
             total -= live.pop(event["addr"])["size"]
         elif event["action"] == "free_completed":
@@ -138,10 +139,6 @@ def largest_at_peak(snapshot: Mapping[str, Any], device: int, since_us: float, c
     older = {id(block) for block in live.values()}
     made = [block for block in at_peak if id(block) not in older]
     return [_held(block) for block in heapq.nlargest(count, made, key=lambda block: block["size"])]
-
-
-def _since(trace: Sequence[Mapping[str, Any]], since_us: float) -> list[Mapping[str, Any]]:
-    return [event for event in trace if event["time_us"] >= since_us]
 
 
 def _held(block: Mapping[str, Any]) -> Held:

@@ -16,7 +16,7 @@ from runtime.moe.tuned import TunedBackend
 from runtime.moe.weights import ExpertWeights, TopK
 from runtime.server.buckets import tuning_buckets
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.errors import ConfigError
+from runtime.server.errors import ConfigError, Unsupported
 from runtime.server.parallel import RankLayout
 from runtime.simulate.kernel import kernel
 
@@ -33,10 +33,8 @@ class FlashInferCutlassBackend(TunedBackend):
 
     def prepare_for_gpu(self, weights: ExpertWeights) -> ExpertWeights:
         if weights.w13.dtype not in (torch.bfloat16, torch.float16, torch.float8_e4m3fn) or weights.block:
-            raise ConfigError(
-                "--moe-runner-backend flashinfer_cutlass takes bf16 or modelopt_fp8 experts here: "
-                "fp8 in blocks and fp4 run on flashinfer_trtllm"
-            )
+            has = "the core has it for bf16 and modelopt_fp8 experts alone"
+            raise Unsupported(f"--moe-runner-backend flashinfer_cutlass: {has}")
         if weights.w13_bias is not None:
             raise ConfigError("SGLang passes no expert biases to flashinfer_cutlass: use another backend")
         if weights.is_gated and not weights.w13.is_meta:

@@ -70,6 +70,7 @@ DROPPED: Mapping[str, str] = {
         " file-storage-path spec-trace-dir",
     ),
     **_table("it holds a secret", "api-key admin-api-key"),
+    **_table("it names devices of the server's own network", "disaggregation-ib-device mooncake-ib-device"),
     **_table(
         "no request is read",
         "enable-custom-logit-processor chat-template hf-chat-template-name completion-template warmups"
@@ -101,7 +102,7 @@ FILES = frozenset(
         "quantization-param-path decrypted-config-file decrypted-draft-config-file speculative-token-map"
         " speculative-dspark-sps-table-path speculative-dspark-confidence-sts-path torchao-config"
         " speculative-adaptive-config speculative-ngram-external-corpus-path init-expert-location"
-        " deepep-config dllm-algorithm-config pdmux-config-path disaggregation-ib-device mooncake-ib-device",
+        " deepep-config dllm-algorithm-config pdmux-config-path",
     )
 )
 

@@ -144,3 +144,8 @@ def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
 def test_mistakes_are_one_line_and_exit_2(arguments: tuple[str, ...], message: str) -> None:
     ran = run_here("mem-report", *arguments)
     assert ran.code == 2 and message in ran.err and "Traceback" not in ran.err
+
+
+def test_experts_that_the_core_lacks_are_not_known() -> None:
+    ran = run_here("mem-report", "--model=DeepSeek-V3", "--tp=16", "--moe-runner-backend=flashinfer_cutlass")
+    assert ran.code == 1 and "not known: --moe-runner-backend flashinfer_cutlass" in ran.err

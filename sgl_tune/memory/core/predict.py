@@ -8,8 +8,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from runtime.moe.a2a_workspace import WorkspaceOverflow
-from runtime.server.errors import ConfigError, NoRoomForTokens
+from runtime.server.errors import ConfigError, NoRoomForTokens, Unsupported
 from runtime.simulate.constants import H200
+from sgl_tune.deployment.resolve import not_known
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.core.of_run import report_of
 from sgl_tune.memory.core.start import Start
@@ -89,6 +90,8 @@ def run_start(start: Start, device: Device, recorder: PhaseRecorder, meeting: st
     try:
         with suppress(torch.OutOfMemoryError, NoRoomForTokens, WorkspaceOverflow):
             runner.start()
+    except Unsupported as error:
+        raise not_known(error.message) from error
     except ConfigError as error:
         raise UsageError(error.message, error.remedy) from error
     recorder.tell(weights=weights_of(runner))
