@@ -16,12 +16,12 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 42_221
+MOST_LINES_OF_ALL_TESTS = 42_195
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
 )
-MOST_LINES_OF_THE_CORE = 11_474
+MOST_LINES_OF_THE_CORE = 11_469
 MOST_LINES = {
     "toml": 10,
     "__init__": 14, "autotune": 2284, "devices": 603, "flashinfer": 1080, "folding": 590, "baking": 617,
@@ -32,7 +32,7 @@ MOST_LINES = {
     "deployment": 2542, "errors": 40, "explain": 545, "export":
     421, "fleet": 1582, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
     "memory": 3314, "processes": 696,
-    "reading": 106, "recorded": 584, "server_log": 1729, "servers": 1243, "ship": 5220,
+    "reading": 106, "recorded": 584, "server_log": 1728, "servers": 1243, "ship": 5220,
     "start_report": 1296, "stores": 2618, "units": 77, "verify": 2990, "warm": 1980, "web_page": 36,
     "writing": 125,
 }  # fmt: skip

@@ -71,23 +71,16 @@ def verdict(start: RealStart, record: Record) -> Verdict:
     tokens = None
     if start.kv_tokens and record.sizes:
         tokens = record.sizes.kv_tokens / start.kv_tokens - 1
-    peaks, outside = [], []
-    for name, real in start.peaks.items():
-        found = record.phase(name)
-        if found is not None:
-            peaks.append(Difference(name, found.peak - real))
-    for name, real in start.outside.items():
-        found = record.phase(name)
-        if found is not None:
-            outside.append(Difference(name, found.outside - real))
+    peaks = ((name, record.phase(name), real) for name, real in start.peaks.items())
+    outside = ((name, record.phase(name), real) for name, real in start.outside.items())
     return Verdict(
         start=start,
         ending=ending,
         ends_alike=ending == start.ending,
         inexact=tuple(dict.fromkeys(f"{one.kind} {one.name}" for one in record.inexact)),
         tokens=tokens,
-        peaks=tuple(peaks),
-        outside=tuple(outside),
+        peaks=tuple(Difference(name, ours.peak - real) for name, ours, real in peaks if ours),
+        outside=tuple(Difference(name, ours.outside - real) for name, ours, real in outside if ours),
         lacks=tuple(name for name in start.peaks if record.phase(name) is None),
     )
 

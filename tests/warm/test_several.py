@@ -13,10 +13,10 @@ import pytest
 
 from sgl_tune.cache.layouts.cache import LOCK
 from tests.sgl_tune.cache.caches import good
-from tests.sgl_tune.running import PROGRAM, environment
 from tests.sgl_tune.schemas import schema_faults
 from tests.warm.processes import children_of, command_of, runs, tree_of, until
 from tests.warm.test_warm import MODEL, SECONDS, _end, _rank_files
+from tests.warm.test_warm import _start as start_warm
 
 SMALL = """
 arch = "cpu"
@@ -41,15 +41,8 @@ def _write(project: Path, **deployments: str) -> None:
 
 
 def _start(project: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*PROGRAM, "warm", "--cache-dir", str(project / "cache"), "--format", "json", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=project,
-        env=environment(OMP_NUM_THREADS="1", TMPDIR=str(project / "scratch")),
-        start_new_session=True,
-    )
+    own = {"env": {"TMPDIR": str(project / "scratch")}, "cwd": project, "start_new_session": True}
+    return start_warm(project / "cache", "--format", "json", *arguments, **own)
 
 
 def _warm(project: Path, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:

@@ -35,9 +35,8 @@ def _start(cache: Path, *arguments: str, **changes: Any) -> subprocess.Popen[str
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=ROOT,
         env=settings,
-        **changes,
+        **{"cwd": ROOT, **changes},
     )
 
 

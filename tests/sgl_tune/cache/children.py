@@ -46,6 +46,19 @@ def in_child(work: Callable[[], Any]) -> Any:
     return finish_child(*start_child(work))
 
 
+def as_nobody(folder: Path, work: Callable[[], Any]) -> Any:
+    """Do it as a user without rights, who may come to the folder."""
+    for place in (folder, *folder.parents):
+        if place.is_relative_to("/tmp") and place.stat().st_mode & 0o005 != 0o005:
+            place.chmod(0o755)
+
+    def without_rights() -> Any:
+        os.setuid(65534)
+        return work()
+
+    return in_child(without_rights)
+
+
 def start_holder(folder: Path, ready: Path, then: Callable[[], Any]) -> tuple[int, int]:
     """A child that holds the lock of a folder by now, makes `ready`, and then does this."""
 

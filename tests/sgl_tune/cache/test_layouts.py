@@ -11,7 +11,7 @@ from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.layouts.find import find_caches, resolve
 from sgl_tune.cache.rank_names import RankName, VllmRank, names_text
 from sgl_tune.errors import UsageError, WorkFailed
-from tests.sgl_tune.cache.children import in_child
+from tests.sgl_tune.cache.children import as_nobody
 
 KEY = "8e60e63bda689ee5"
 
@@ -185,12 +185,8 @@ def test_an_unreadable_folder_is_an_error_or_a_warning(tmp_path: Path) -> None:
     _make(tmp_path, *_sglang())
     closed = tmp_path / "flashinfer" / "autotune" / "0.7.2" / "sm100"
     closed.mkdir(mode=0o700)
-    for parent in tmp_path.parents:
-        if parent.is_relative_to("/tmp"):
-            parent.chmod(0o755)
 
-    def as_nobody() -> tuple[int, list[str]]:
-        os.setuid(65534)
+    def find() -> tuple[int, list[str]]:
         seen: list[str] = []
         found = find_caches(tmp_path, on_error=lambda error: seen.append(str(error.filename)))
         try:
@@ -199,5 +195,4 @@ def test_an_unreadable_folder_is_an_error_or_a_warning(tmp_path: Path) -> None:
             seen.append(error.message)
         return len(found), seen
 
-    tmp_path.chmod(0o755)
-    assert in_child(as_nobody) == (1, [str(closed), f"{closed}: Permission denied"])
+    assert as_nobody(tmp_path, find) == (1, [str(closed), f"{closed}: Permission denied"])

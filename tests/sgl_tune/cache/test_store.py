@@ -17,10 +17,8 @@ from sgl_tune.cache.record import read_cache_file, serialise
 from sgl_tune.cache.store import Written, write_group
 from sgl_tune.errors import WorkFailed
 from tests.disks import mounted
-from tests.sgl_tune.cache.children import finish_child, in_child, start_child, start_holder
+from tests.sgl_tune.cache.children import as_nobody, finish_child, in_child, start_child, start_holder
 from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
-
-NOBODY = 65534
 
 
 def _paths(folder: Path, ranks: int = 4) -> list[Path]:
@@ -240,16 +238,8 @@ def test_a_full_disk_leaves_the_old_group(tmp_path: Path) -> None:
 def test_a_read_only_folder_is_one_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "key"
     write_group(_paths(folder), _entry(1), TARGET)
-    for parent in [folder, *folder.parents]:
-        if parent.stat().st_mode & 0o005 != 0o005 and parent.is_relative_to("/tmp"):
-            parent.chmod(0o755)
     before = _contents(_paths(folder))
-
-    def write() -> None:
-        os.setuid(NOBODY)
-        write_group(_paths(folder), _entry(2), TARGET)
-
     with pytest.raises(WorkFailed, match="not writable"):
-        in_child(write)
+        as_nobody(folder, lambda: write_group(_paths(folder), _entry(2), TARGET))
     assert _contents(_paths(folder)) == before
     assert not (folder / JOURNAL).exists()

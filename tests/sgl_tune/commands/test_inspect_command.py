@@ -13,9 +13,9 @@ import pytest
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.record import serialise
 from sgl_tune.cache.store import write_group
-from tests.sgl_tune.cache.children import in_child
+from tests.sgl_tune.cache.children import as_nobody
 from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
-from tests.sgl_tune.running import Ran, run, run_here
+from tests.sgl_tune.running import run, run_here
 
 BIG, SMALL = "b166000000000000", "5a11000000000000"
 
@@ -226,14 +226,6 @@ def test_what_cannot_be_read_has_no_age(tmp_path: Path) -> None:
     path = tmp_path / "rank_tp0_pp0_dp0.json"
     path.write_text("{}")
     path.chmod(0o600)
-    for parent in [tmp_path, *tmp_path.parents]:
-        if parent.stat().st_mode & 0o005 != 0o005 and parent.is_relative_to("/tmp"):
-            parent.chmod(0o755)
-
-    def as_nobody() -> Ran:
-        run_here("inspect", tmp_path)  # imports what nobody may not read, where Python is root's own
-        os.setuid(65534)
-        return run_here("inspect", tmp_path)
-
-    ran = in_child(as_nobody)
+    run_here("inspect", tmp_path)  # imports what nobody may not read, where Python is root's own
+    ran = as_nobody(tmp_path, lambda: run_here("inspect", tmp_path))
     assert ran.code == 0 and "unreadable (Permission denied)" in ran.out and " d " not in ran.out
