@@ -1,4 +1,4 @@
-"""GLM-5: DeepSeek's latent attention and experts, and an indexer that is a part of another product."""
+"""GLM-5: DeepSeek's layers, and an indexer whose key and head weights come from one matrix product."""
 
 from __future__ import annotations
 
