@@ -27,8 +27,8 @@ allocator; *outside* is what the driver counts beyond it, by a table that was fi
 without every other start of its model. `±` is the error bar that a report prints for it.
 """
 _BLIND = """Predictions are in `ghost_predicted_ROUND.json` of [benchmarks/results](../benchmarks/results),
-measurements in `ghost_measured_ROUND.json`. The round `unheard` starts an invented model, with a class and a
-shape of its own ([unheard.py](../benchmarks/real_starts/unheard.py)).
+measurements in `ghost_measured_ROUND.json`. In the round `unheard` the model was invented for the test: no
+release has its class or its shape ([unheard.py](../benchmarks/real_starts/unheard.py)).
 
 torch.compile times each kernel that its cache lacks, and needs a buffer of 60 MiB for that. `ernie-dies` and
 `zephyrine-dies` were predicted with an empty cache and ran on a filled one. Predicted again with that cache,
