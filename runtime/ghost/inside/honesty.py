@@ -12,20 +12,14 @@ from types import FrameType
 from runtime.ghost.inside import exceptions, library
 from runtime.ghost.inside.stream import say
 
-KINDS = {
-    library.STUB: "stub",
-    library.UNREAD: "unread",
-    library.GUESS: "attribute",
-    library.CAPPED: "capped",
-    library.EXPORT: "stub",
+FOUND = {
+    library.STUB: ("stub", "this function of a CUDA library is a stub that only answers success"),
+    library.UNREAD: ("unread", "bytes were read back that no kernel computed"),
+    library.GUESS: ("attribute", "this attribute of the GPU is a guess"),
+    library.CAPPED: ("capped", "a copy was cut short"),
+    library.EXPORT: ("stub", "this was asked for and is not there"),
 }
-WHY = {
-    library.STUB: "this function of a CUDA library is a stub that only answers success",
-    library.UNREAD: "bytes were read back that no kernel computed",
-    library.GUESS: "this attribute of the GPU is a guess",
-    library.CAPPED: "a copy was cut short",
-    library.EXPORT: "this was asked for and is not there",
-}
+UNKNOWN = "stub", "the library reported an unknown finding"
 OURS = Path(__file__).parents[2]
 OTHER, INSIDE = "", "-"  # a file of another package, and a file of runtime/ghost/inside
 SERVERS = ("sglang", "flashinfer", "sgl_kernel", "deep_gemm", "vllm")
@@ -105,7 +99,8 @@ def set_aside() -> Iterator[None]:
 def _heard(kind: int, name: str, at: int, size: int) -> None:
     if kind == library.UNREAD and _set_aside:
         return
-    inexact(KINDS.get(kind, "stub"), name, WHY.get(kind, "the library reported an unknown finding"), size)
+    found, why = FOUND.get(kind, UNKNOWN)
+    inexact(found, name, why, size)
 
 
 def frame() -> str:
