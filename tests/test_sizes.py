@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 42_195
+MOST_LINES_OF_ALL_TESTS = 42_206
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -24,10 +24,10 @@ CORE = (
 MOST_LINES_OF_THE_CORE = 11_469
 MOST_LINES = {
     "toml": 10,
-    "__init__": 14, "autotune": 2284, "devices": 603, "flashinfer": 1080, "folding": 590, "baking": 617,
+    "__init__": 14, "autotune": 2284, "devices": 603, "flashinfer": 1080, "folding": 652, "baking": 617,
     "moe_configs": 839, "config_files": 328, "config_tuning": 559, "pins": 156, "forward": 896, "ghost":
-    6563, "graphs": 384, "layers": 1924, "models": 1315, "decoder": 1030, "moe": 1126, "record": 796,
-    "server": 2770, "sglang": 2819, "simulate": 842, "start": 579, "__main__": 6, "asking": 710,
+    6558, "graphs": 384, "layers": 1924, "models": 1315, "decoder": 1030, "moe": 1126, "record": 796,
+    "server": 2770, "sglang": 2829, "simulate": 842, "start": 579, "__main__": 6, "asking": 710,
     "cache": 3188, "cli": 1251, "commands": 3313, "compile": 1042,
     "deployment": 2542, "errors": 40, "explain": 545, "export":
     421, "fleet": 1582, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,

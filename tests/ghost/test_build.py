@@ -136,11 +136,10 @@ def test_a_half_built_folder_is_not_whole(how: str, tmp_path: Path) -> None:
 def test_without_a_compiler_one_line_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = environment()  # made with the compiler that is here
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(NotBuilt) as found:
-        library([site], tmp_path)
+        library([environment()], tmp_path)
     assert found.value.message == "no C compiler here"
     assert "pip install ziglang" in found.value.remedy
     assert not (tmp_path / "ghost").exists()
@@ -155,10 +154,9 @@ def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(
         'echo "x.c:1: error: no stdio.h" >&2; exit 1\n'
     )
     script.chmod(0o755)
-    site = environment()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NotBuilt, match=r"cc \(cc 1.0\) failed: x.c:1: error: no stdio.h"):
-        library([site], tmp_path)
+        library([environment()], tmp_path)
     assert folders(tmp_path) == []
 
 

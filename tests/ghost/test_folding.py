@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from signal import SIGINT, SIGTERM
 from types import SimpleNamespace
 
 import torch
 
 from runtime.folding.inside.alike import kinds
-from runtime.folding.inside.state import get, put, state
+from runtime.folding.inside.fold import parts_of
+from runtime.folding.inside.state import form_of, get, put, state
 
 
 class Layer(torch.nn.Module):
@@ -37,5 +39,14 @@ def test_what_a_batch_holds_is_seen_through_small_objects_and_set_even_where_the
     assert before.numbers == {(0, "stream", "turn"): 3}
     put([batch], (0, "stream", "turn"), 4)
     assert get([batch], (0, "stream", "turn")) == 4 and state([batch]).form == before.form
+    assert form_of(SIGINT) != form_of(SIGTERM)  # two members of an enum are two arguments
     batch.stream = None
     assert state([batch]).form != before.form
+
+
+def test_parts_of_layers_are_compared_at_the_layers_places_and_a_shared_one_is_none() -> None:
+    shared = torch.nn.Sequential(torch.nn.Linear(8, 8))
+    layers = [Layer(0), Layer(1), Layer(2)]
+    for layer in layers[1:]:
+        layer.attention, layer.shared = torch.nn.Sequential(torch.nn.Linear(8, 8)), shared
+    assert parts_of(layers) == [[None, layers[1].attention, layers[2].attention]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import torch
 
 Path = tuple[Any, ...]  # the place of an argument, then the names of attributes
 PLAIN = frozenset((type(None), bool, int, float, str, torch.dtype, torch.device))
-_ALONE = (*PLAIN, torch.Tensor, torch.nn.Module)
+_ALONE = (*PLAIN, torch.Tensor, torch.nn.Module, enum.Enum)
 FEW = 8  # attributes: an object below an argument that has more is known by its identity alone
 
 

@@ -7,7 +7,7 @@ leave the allocator as the call would have left it.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple
 
@@ -67,6 +67,9 @@ class Recorder:
         self.places: dict[int, int] = {}  # of what is allocated, by its address
         self._good, self._takes, self._all, self._late = True, list[Take](), 0, set[int]()
         self._said, self._outside = stream.said(), asked("ghost_counted", COUNTED)
+        self._steps = list[Any]()
+        if running.recorders:  # a layer, of which this is a part
+            self.note()
         self.resume()
 
     def resume(self) -> None:
@@ -74,14 +77,15 @@ class Recorder:
         self._graph = asked("ghost_captured", GRAPH)
 
     def cut(self) -> None:
-        steps, now = tuple(self._steps()), asked("ghost_captured", GRAPH)
-        _listen(None)
+        steps, now = tuple(self._steps), asked("ghost_captured", GRAPH)
+        self._steps.clear()
         self._good &= now[0] == self._graph[0] and not now[-1]  # with room for each stream
         grown = (new - old for new, old in zip(now[1:4], self._graph[1:4], strict=True))
         self._takes.append(Take(steps, (*grown, *now[4:])))
 
     def end(self) -> Taken | None:
         """None where more happened than what can be taken again."""
+        self.note(len(running.recorders) > 1)
         self.cut()
         now, once = asked("ghost_counted", COUNTED), range(16) if len(self._takes) == 1 else ONCE
         is_new = stream.said() != self._said or any(now[one] != self._outside[one] for one in once)
@@ -89,18 +93,28 @@ class Recorder:
             return None
         return Taken(tuple(self._takes), frozenset(self.places.values()), tuple(map(id, self.counts)))
 
-    def _steps(self) -> Iterator[Any]:
-        for event in _history():
+    @staticmethod
+    def note(more: bool = True) -> None:
+        """Hand what torch noted to each call that is recorded now."""
+        events = _history()
+        _listen(None)  # forgets them
+        if more:
+            _listen("all")
+        for one in running.recorders:
+            one.hear(events)
+
+    def hear(self, events: list[dict[str, Any]]) -> None:
+        for event in events:
             action, at = event["action"], event.get("addr", 0)
             if action == "alloc":
                 self.places[at] = self._all
                 self._all += 1
-                yield event["size"], event["stream"]
+                self._steps.append((event["size"], event["stream"]))
             elif action == "free_requested":
                 self._late.add(at)  # until it is completed: another stream may still use it
                 place = self.places.pop(at) if at in self.places else self._held.pop(at, None)
                 self._good &= place is not None
-                yield place
+                self._steps.append(place)
             elif action == "free_completed":
                 self._late.discard(at)
             elif action == "oom":

@@ -109,7 +109,7 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
         if request.get("fold") and not request.get("snapshot"):
             from runtime.folding.inside.fold import fold_layers
 
-            fold_layers(getattr(runner, "model", None))
+            fold_layers(getattr(runner, "model", None), _flags())
 
     meter = watch.Meter(charges.tell, begin, die, before, charges.least_free)
     asked = tuner.watch()
@@ -151,6 +151,16 @@ def _run(request: dict[str, Any], server: Any, parsed: words.Parsed) -> None:
         traceback.print_exc()
     asked.tell()
     _end(DIED)
+
+
+def _flags() -> Callable[[], list[Any]] | None:
+    """Return what reads the flags that a layer sets for its parts; None in releases that keep them apart."""
+    try:
+        from sglang.srt.runtime_context import ForwardFlags, get_forward
+    except ImportError:
+        return None
+    names = tuple(ForwardFlags._DEFAULTS)
+    return lambda: [getattr(get_forward(), name) for name in names]
 
 
 class _Pipe:

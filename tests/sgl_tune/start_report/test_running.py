@@ -24,15 +24,6 @@ def _command(home: Path, *options: str, how: str = "serves") -> tuple[list[str],
     return words, environment()
 
 
-def _reporting(words: list[str], settings: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    """Start it, and wait for the report's own table."""
-    child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=settings)
-    assert child.stderr is not None
-    while "store" not in child.stderr.readline():
-        pass
-    return child
-
-
 def _wait_for_the_end_of(home: Path, *names: str) -> None:
     pids = [int((home / name).read_text()) for name in names]
     until(lambda: not any(map(runs, pids)), 5)
@@ -122,7 +113,10 @@ def test_a_server_that_ends_by_itself_ends_us_with_its_code(tmp_path: Path) -> N
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_us_is_one_to_the_server(tmp_path: Path, number: int) -> None:
     words, settings = _command(tmp_path)
-    child = _reporting(words, settings)
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=settings)
+    assert child.stderr is not None
+    while "store" not in child.stderr.readline():  # the report's own table
+        pass
     child.send_signal(number)
     out, err = child.communicate(timeout=30)
     assert "asked to end" in out + err and child.returncode == 9
@@ -131,7 +125,12 @@ def test_a_signal_to_us_is_one_to_the_server(tmp_path: Path, number: int) -> Non
 
 def test_when_we_are_killed_the_server_goes_too(tmp_path: Path) -> None:
     words, settings = _command(tmp_path)
-    child = _reporting(words, settings)
+    child = subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=settings
+    )
+    assert child.stderr is not None
+    while "store" not in child.stderr.readline():
+        pass
     server = next(int(p) for p in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
                   if b"serve.sh" in Path(f"/proc/{p}/cmdline").read_bytes())  # fmt: skip
     child.kill()
@@ -155,7 +154,10 @@ def _leaving(home: Path, lines: int, *options: str) -> list[str]:
 
 
 def test_children_that_left_the_group_end_with_us_even_where_we_are_killed(tmp_path: Path) -> None:
-    child = _reporting(_leaving(tmp_path, 1))
+    child = subprocess.Popen(_leaving(tmp_path, 1), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None
+    while "store" not in child.stderr.readline():  # the report's own table
+        pass
     child.kill()
     child.communicate(timeout=30)
     _wait_for_the_end_of(tmp_path, "child", "grandchild", "orphan")
