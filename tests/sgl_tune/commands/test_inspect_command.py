@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sgl_tune.cache.store import write_group
 from tests.sgl_tune.cache.children import as_nobody
 from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
 from tests.sgl_tune.running import run, run_here
+from tests.sgl_tune.schemas import told
 
 BIG, SMALL = "b166000000000000", "5a11000000000000"
 
@@ -43,10 +45,7 @@ def _make_cache(
     return folder
 
 
-def _json(*arguments: object) -> Any:
-    ran = run("inspect", *arguments, "--format", "json")
-    assert ran.code == 0, ran.err
-    return json.loads(ran.out)
+_json = partial(told, "inspect")
 
 
 def test_the_table_has_a_line_per_cache_and_a_total(cache_dir: Path) -> None:
