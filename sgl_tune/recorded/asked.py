@@ -166,8 +166,9 @@ def _one(question: Question, answers: Answers, say: Listener, rank: int) -> Reco
     if ending.how != "ready" and not any(call.mode == "tune" for call in record.calls):
         where = f"in {ending.phase}: " if ending.phase else ""
         text = (ending.text or "").strip().splitlines() or ["it did not say why"]
-        raise CheckFailed(
-            f"this server does not start: {where}{ending.type or ending.how}: {text[0][:600]}",
-            "`sgl-tune mem-report` with the same words shows the start, and what would help",
-        )
+        what, way = "this server does not start", "`sgl-tune mem-report` with the same words shows the start"
+        if ending.type in ("ImportError", "ModuleNotFoundError"):  # an image may have the package
+            what = "not known: the server that is asked lacks a package"
+            way = "install it there, or name the deployment's own server with --server"
+        raise CheckFailed(f"{what}: {where}{ending.type or ending.how}: {text[0][:600]}", way)
     return record

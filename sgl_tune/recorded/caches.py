@@ -87,14 +87,8 @@ def unplaced(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
             yield what, "SGLang named none that a later start reads"
         elif len(_folders(names)) > 1:
             yield what, f"SGLang named {len(_folders(names))} folders, one of them for some ranks"
-        elif not _named_for_all(records, is_draft):
+        elif not any(True for one in records for _ in _files(one, is_draft, NAMED)):
             yield what, "SGLang named those of the started ranks, and did not answer for the others"
-
-
-def _named_for_all(records: Sequence[Record], is_draft: bool) -> bool:
-    """Whether SGLang named all ranks' files. A start that names only its own may use a folder in place of
-    the model."""
-    return any(True for one in records for _ in _files(one, is_draft, NAMED))
 
 
 def _names(records: Sequence[Record], is_draft: bool) -> list[str]:

@@ -64,12 +64,7 @@ def folder(tmp_path: Path) -> Path:
             1,
             "architecture 'BeamForCausalLM'",
         ),
-        (
-            {},
-            ("--gpu", "h200", "--", "--kv-cache-dtype", "fp4_e2m1", *CUTLASS),
-            2,
-            "--kv-cache-dtype fp4_e2m1",
-        ),
+        ({}, ("--gpu", "h200", "--", "--kv-cache-dtype", "fp4_e2m1", *CUTLASS), 2, "fp4_e2m1 is not known"),
         ({}, ("--gpu", "b200", "--", "--fp4-gemm-backend", "none"), 2, "none is not known"),
         ({}, ("--gpu", "h200", "--", "--tp", "4", "--nnodes", "3"), 2, "--nnodes 3 does not divide"),
         ({"num_experts": 8}, ("--gpu", "h200", "--tp", "16", "--ep", "16", *CUTLASS), 2, "8 experts cannot"),
