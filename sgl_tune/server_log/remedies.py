@@ -144,7 +144,7 @@ _CHANGES: dict[str, tuple[Callable[[ServerLog], Iterator[LogRemedy]] | None, str
     "requests": (_halved("max_running_requests", 2, "fewer requests at once", 50), ""),
     "context": (None, "lower --context-length: the fraction does not count it"),
     "logprobs": (None, "ask for fewer logprobs"),
-    "ranks": (_more_ranks, "spread the weights over more ranks (--tp, --pp)"),
+    "ranks": (_more_ranks, "spread the weights over more ranks (--tp-size, --pp-size)"),
     "checkpoint": (None, "take a smaller or a quantized checkpoint"),
     "symmetric": (None, "lower SGLANG_SYMM_MEM_PREALLOC_GB_SIZE"),
     "deepep": (None, "lower SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK"),
