@@ -19,7 +19,7 @@ from sgl_tune.keys.plan import Plan, make_plan
 from sgl_tune.keys.verdict import verdict_of
 from sgl_tune.warm.plan_page import Answer, show_plan, show_verdict
 
-_ALONE = "the core did not check whether SGLang takes these flags together"
+_ALONE = "the core did not check whether SGLang takes these flags"
 _WHY = "the runtime core planned it, and no server was asked"
 BY_CORE: dict[str, Any] = {
     "exact": False,

@@ -14,7 +14,7 @@ from sgl_tune.deployment.flag_names import flag_names
 from sgl_tune.deployment.launch import given_twice, launch_of
 from sgl_tune.deployment.model_files import HUB_ENVIRONMENT
 from sgl_tune.deployment.options import ServerFlags, TargetFlags
-from sgl_tune.deployment.resolve import Place, check_release, resolve_deployment
+from sgl_tune.deployment.resolve import Place, resolve_deployment
 from sgl_tune.deployment.server_command import DECISIVE, read_launch
 from sgl_tune.errors import UsageError
 
@@ -27,14 +27,12 @@ def from_command(
     if twice:
         flag = min((flag for flag, field in flag_names().items() if field == min(twice)), key=len)
         raise given_twice(flag, command, place.name)
-    launch, target = launch_of(list(command)), beside.target
-    container = launch.container
-    check_release(target.sglang_version or (container.release if container else None))
-    line = read_launch(launch)
+    launch = launch_of(list(command))
+    line, container = read_launch(launch), launch.container
     notes = list(line.notes)
     if line.variables:
         notes.append(f"variables not read, which may change the start: {' '.join(line.variables)}")
-    flags = line.flags.over(beside).changed(**changes)
+    flags, target = line.flags.over(beside).changed(**changes), beside.target
     if flags.model_path is None:
         raise UsageError("the server command names no model", "add --model-path, as the server's has it")
     outside = place.environ or {}

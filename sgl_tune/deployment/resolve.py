@@ -58,14 +58,6 @@ def resolve_deployment(flags: ServerFlags, place: Place = Place()) -> Deployment
         raise UsageError(error.message, error.remedy) from error
 
 
-def check_release(version: str | None) -> None:
-    """Refuse a release that the core does not plan as, before its flags are read as another's."""
-    try:
-        release_named(version or NEWEST.version)
-    except AnotherRelease as error:
-        raise not_known(error.message, error.version) from error
-
-
 def not_known(why: str, release: str | None = None) -> CheckFailed:
     """Return the error for a question that a server can answer and the core cannot."""
     from sgl_tune.servers.server import adding

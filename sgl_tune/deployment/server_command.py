@@ -14,7 +14,7 @@ from typing import Any
 
 from sgl_tune.deployment.container import Container
 from sgl_tune.deployment.flag_names import flag_names, flag_types, whole_number
-from sgl_tune.deployment.flag_spelling import check_values, whole_name
+from sgl_tune.deployment.flag_spelling import whole_name
 from sgl_tune.deployment.launch import Launch
 from sgl_tune.deployment.model_files import HUB_ENVIRONMENT
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags
@@ -58,10 +58,8 @@ def read_launch(launch: Launch) -> ServerCommandLine:
     check_expanded(launch)
     fields = {name: field for name, field in flag_names().items() if field not in TARGET_FIELDS}
     for short, values in _flags(arguments_of(launch)):
-        name = whole_name(short)
+        name = short if short in _ANYTHING else whole_name(short, fields)
         field = fields.get(name)
-        if not any(word.expands or EXPANDED.search(word) for word in values):
-            check_values(name, short, values)
         if field is not None:
             given[field] = _value(field, name, values)
         elif name == "--revision" and values:
@@ -148,12 +146,21 @@ def _flags(words: Sequence[Word]) -> Iterator[tuple[str, list[Word]]]:
 def _value(field: str, name: str, values: Sequence[Word]) -> Any:
     kind = flag_types()[field]
     if kind is bool:
+        if values:
+            raise UsageError(f"{name} takes no value, and {values[0][:80]} follows it")
         return True
     if field == "cuda_graph_bs":
         return [whole_number(name, word) for word in values]
     if kind is list:
         return [str(word) for word in values]
-    return whole_number(name, values[0]) if kind is int else kind(values[0])
+    if len(values) != 1:
+        raise UsageError(f"{name} takes one value, and {len(values)} follow it")
+    if kind is int:
+        return whole_number(name, values[0])
+    try:
+        return kind(values[0])
+    except ValueError:
+        raise UsageError(f"{name} {values[0][:80]}: a number is needed") from None
 
 
 def _variable(name: str, word: Word) -> str:

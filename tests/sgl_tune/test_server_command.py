@@ -38,7 +38,7 @@ def read(*words: str) -> ServerCommandLine:
         (f"{START} {QWEN} --mem-fraction-static .85", {"mem_fraction_static": 0.85}),
         (f"{START} {QWEN} --chunked-prefill-size -1", {"chunked_prefill_size": -1}),
         (f"{START} {QWEN} --cuda-graph-max-bs-decode 64", {"cuda_graph_max_bs": 64}),
-        (f"{START} {QWEN} --cuda-graph-bs-decode 1 2 4 --tp 2", {"cuda_graph_bs": [1, 2, 4], "tp": 2}),
+        (f"{START} {QWEN} --cuda-graph-bs 1 2 4 --tp 2", {"cuda_graph_bs": [1, 2, 4], "tp": 2}),
         (f"{START} {QWEN} --flashinfer-autotune-skip-ops a", {"flashinfer_autotune_skip_ops": ["a"]}),
         (f"{START} \\\n  --tp 2 \\\n  {QWEN}", {"tp": 2}),
     ],
@@ -61,8 +61,8 @@ def test_flags_that_change_nothing_are_passed_over() -> None:
 
 
 def test_a_flag_that_the_core_does_not_know_is_named_and_no_error() -> None:
-    line = read(f"{START} {QWEN} --cpu-offload-gb 8 --lora-paths a=b c=d --enable-lora --tp 4")
-    assert line.unfollowed == ("--cpu-offload-gb", "--lora-paths", "--enable-lora") and line.flags.tp == 4
+    line = read(f"{START} {QWEN} --cpu-offload-gb 8 --lora-paths a=b c=d --foo --tp 4")
+    assert line.unfollowed == ("--cpu-offload-gb", "--lora-paths", "--foo") and line.flags.tp == 4
     assert read(f"{START} {QWEN} --attn-cp-size 2").unfollowed == ("--attn-cp-size",)
 
 
@@ -75,7 +75,7 @@ def test_what_is_not_followed_is_said_with_the_verdict_and_kept() -> None:
     command = (*START.split(), "--model", "DeepSeek-V3", "--cpu-offload-gb", "8", "--device", "cuda")
     ran = warm(*TARGET, "--gpu", "sm100", "--", *command)
     said = "; not followed by the core: --cpu-offload-gb; a server answers for it: --server; the core did not"
-    assert f"{said} check whether SGLang takes these flags together\n" in ran.out
+    assert f"{said} check whether SGLang takes these flags\n" in ran.out
     data = plan(*TARGET, "--gpu", "sm100", "--", *command)
     assert data["deployment"]["not_followed"] == ["--cpu-offload-gb"]
 
@@ -103,10 +103,6 @@ def test_variables_of_the_libraries_are_told_as_not_looked_at() -> None:
         (f"{START} {QWEN} --kv-cache-dtpye fp8_e4m3", "--kv-cache-dtpye is no flag of SGLang"),
         (f"{START} {QWEN} --tp-sise 4", "--tp-sise is no flag of SGLang"),
         (f"{START} {QWEN} --disable-cuda", "short for several flags"),
-        (f"{START} {QWEN} --cuda-graph-max-bs 8", "short for several flags of SGLang 0.5.23"),
-        (f"{START} {QWEN} --enable-mixed-chunks", "--enable-mixed-chunks is no flag of SGLang 0.5.23"),
-        (f"{START} {QWEN} --schedule-policy fast", "--schedule-policy fast is not known"),
-        (f"{START} {QWEN} --port http", "--port http: a whole number is needed"),
         (f"{START} {QWEN} --dry-run", "--dry-run is sgl-tune's own flag"),
         (f"{START} {QWEN} --tp 4 -q", "-q is no flag of SGLang"),
     ],
