@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 42_202
+MOST_LINES_OF_ALL_TESTS = 42_200
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -29,7 +29,7 @@ MOST_LINES = {
     6558, "graphs": 384, "layers": 1924, "models": 1315, "decoder": 1030, "moe": 1126, "record": 796,
     "server": 2770, "sglang": 2829, "simulate": 842, "start": 579, "__main__": 6, "asking": 710,
     "cache": 3188, "cli": 1251, "commands": 3313, "compile": 1042,
-    "deployment": 2542, "errors": 40, "explain": 545, "export":
+    "deployment": 2524, "errors": 40, "explain": 545, "export":
     421, "fleet": 1582, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
     "memory": 3314, "processes": 696,
     "reading": 106, "recorded": 579, "server_log": 1728, "servers": 1243, "ship": 5220,

@@ -126,7 +126,8 @@ def disagreements(name: str, raw: bytes, folder: Path, target: Mapping[str, str]
     if expected != found:
         yield Disagreement(f"{name}: load", raw, expected, found)
     saved, predicted = stock_save(path), our_save(raw, target)
-    if saved != predicted:
+    parses_deeper_than_it_writes = sys.version_info >= (3, 13) and saved == "RecursionError"
+    if saved != predicted and not parses_deeper_than_it_writes:
         yield Disagreement(f"{name}: save", raw, saved, predicted)
 
 

@@ -113,7 +113,7 @@ def _unparsable(good: bytes) -> dict[str, tuple[bytes, str]]:
         "comment": (b"// tuned by hand\n" + good, "JSONDecodeError"),
         "html": (b"<html><body>404 Not Found</body></html>", "JSONDecodeError"),
         "git-lfs-pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "JSONDecodeError"),
-        "gzip": (gzip.compress(good, mtime=0), "UnicodeDecodeError"),
+        "gzip": (b"\x1f\x8b\x08\0\0\0\0\0\2\3" + gzip.compress(good)[10:], "UnicodeDecodeError"),
         "utf-16": (text.encode("utf-16"), "UnicodeDecodeError"),
         "latin-1": (good.replace(b"H200", b"H200\xe9"), "UnicodeDecodeError"),
     }
