@@ -21,12 +21,12 @@ MOST_LINES_OF_ALL_TESTS = 42_200
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
 )
-MOST_LINES_OF_THE_CORE = 11_469
+MOST_LINES_OF_THE_CORE = 11_470
 MOST_LINES = {
     "toml": 10,
     "__init__": 14, "autotune": 2284, "devices": 603, "flashinfer": 1080, "folding": 652, "baking": 617,
     "moe_configs": 839, "config_files": 328, "config_tuning": 559, "pins": 156, "forward": 896, "ghost":
-    6558, "graphs": 384, "layers": 1924, "models": 1315, "decoder": 1030, "moe": 1126, "record": 796,
+    6558, "graphs": 384, "layers": 1924, "models": 1316, "decoder": 1030, "moe": 1126, "record": 796,
     "server": 2770, "sglang": 2829, "simulate": 842, "start": 579, "__main__": 6, "asking": 710,
     "cache": 3188, "cli": 1251, "commands": 3313, "compile": 1042,
     "deployment": 2524, "errors": 40, "explain": 545, "export":

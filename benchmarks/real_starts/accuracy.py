@@ -19,11 +19,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 from benchmarks.real_starts.referee import RANDOM_WEIGHTS
 from benchmarks.record import write_record
 from runtime.server.units import GIB, MIB
+from runtime.toml import tomllib
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.deployment.project_file import meant_by

@@ -18,14 +18,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 from benchmarks.real_starts.breadth_page import page
 from runtime.ghost.gpus import gpus
 from runtime.ghost.halves import halves_for
 from runtime.ghost.outside import table
 from runtime.record.record import Record
 from runtime.sglang.server_process import Request, ServerProcess, ghost_for
+from runtime.toml import tomllib
 from sgl_tune.asking.kept import cache_folder
 
 HERE = Path(__file__).resolve().parent

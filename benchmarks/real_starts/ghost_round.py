@@ -13,8 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 from benchmarks.real_starts.referee import RANDOM_WEIGHTS
 from benchmarks.record import write_record
 from runtime.ghost.gpus import gpus
@@ -23,6 +21,7 @@ from runtime.ghost.outside import table
 from runtime.record.record import Record
 from runtime.sglang.asking import Asked, Asker
 from runtime.sglang.server_process import Request
+from runtime.toml import tomllib
 from sgl_tune.asking.kept import cache_folder
 
 HERE = Path(__file__).resolve().parent

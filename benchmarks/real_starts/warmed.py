@@ -18,10 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 from benchmarks.real_starts.breadth import PRESETS, commit
 from runtime.record.record import Record
+from runtime.toml import tomllib
 from sgl_tune.asking.asking import Answers, Asking
 from sgl_tune.asking.question import Question, gpu_of
 from sgl_tune.cache.asked import TunedOp

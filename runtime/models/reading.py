@@ -13,10 +13,11 @@ from runtime.server.bounds import MODEL, WIDTH, check_size
 from runtime.server.errors import ConfigError, Unsupported
 
 HF = Mapping[str, Any]
+Members = Mapping[str, tuple[Any, ...]]
 _LARGEST = 1e15
 
 
-def members(**of: tuple[Any, ...]) -> Mapping[str, tuple[Any, ...]]:
+def members(**of: tuple[Any, ...]) -> Members:
     return of
 
 
@@ -28,9 +29,9 @@ class Config:
     """
 
     # The values of a member that are computed, if it is not missing or null.
-    ONLY: ClassVar = members()
+    ONLY: ClassVar[Members] = members()  # Python 3.10 reads no plain one
     # Other spellings of a field, which have precedence.
-    SPELLED: ClassVar = members()
+    SPELLED: ClassVar[Members] = members()
 
     hf: HF
     gaps: list[str]
