@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 42_200
+MOST_LINES_OF_ALL_TESTS = 42_202
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -24,7 +24,7 @@ CORE = (
 MOST_LINES_OF_THE_CORE = 11_470
 MOST_LINES = {
     "toml": 10,
-    "__init__": 14, "autotune": 2284, "devices": 603, "flashinfer": 1080, "folding": 652, "baking": 617,
+    "__init__": 14, "autotune": 2284, "devices": 603, "flashinfer": 1080, "folding": 653, "baking": 617,
     "moe_configs": 839, "config_files": 328, "config_tuning": 559, "pins": 156, "forward": 896, "ghost":
     6558, "graphs": 384, "layers": 1924, "models": 1316, "decoder": 1030, "moe": 1126, "record": 796,
     "server": 2770, "sglang": 2829, "simulate": 842, "start": 579, "__main__": 6, "asking": 710,

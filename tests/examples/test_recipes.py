@@ -17,7 +17,7 @@ import yaml
 
 from tests.examples.recipes import EXAMPLES, Step, docker_steps, pod_steps, workflow_steps
 from tests.sgl_tune.running import PROGRAM, environment
-from tests.sgl_tune.stores.make import triton_kernel
+from tests.sgl_tune.stores.make import TRITON, triton_kernel
 from tests.warm.test_warm import MODEL
 
 pytest.importorskip("oras")
@@ -120,7 +120,9 @@ def pushed(bench: Bench) -> Path:
         }
         assert "${{" not in step.script, "an expression in a script is an injection"
         if "pack" in step.script:
-            triton_kernel(workspace / "caches" / "triton", "kernel")
+            here = json.loads((workspace / "env.json").read_text()).get("libraries", {})
+            version = here.get("triton") or TRITON
+            triton_kernel(workspace / "caches" / "triton", "kernel", triton_version=version)
         bench.run(step._replace(env=env), workspace, {})
     assert not (workspace / "cosign.key").exists() and json.loads((workspace / "warm.json").read_text())
     assert not (workspace / "docker" / "config.json").exists()

@@ -30,7 +30,8 @@ FEWEST = 4
 SHAPES = 2  # one after the other, in which a layer took the same in both passes
 MISSES = 64  # calls one after the other that cannot be folded: no more are recorded in this step
 NOT_MADE = object()  # what stands for a tensor that was there before the call
-REFERENCES = 5  # to one of several results that nobody else holds
+# References to one of several results that nobody else holds, and more if it is the only one.
+REFERENCES, RETURNED = (5, 2) if sys.version_info >= (3, 11) else (6, 4)
 _stacks: dict[int, tuple[Stack, ...]] = {}
 
 
@@ -216,7 +217,7 @@ def _is_kept(leaf: Any, out: Any, roots: list[Any], paths: list[Path]) -> bool:
     if not isinstance(leaf, torch.Tensor) or any(leaf is one for one in roots):
         return False
     held = sum(get(roots, path) is leaf for path in paths)
-    return sys.getrefcount(leaf) > REFERENCES + 2 * (leaf is out) + held
+    return sys.getrefcount(leaf) > REFERENCES + RETURNED * (leaf is out) + held
 
 
 def _result(out: Any, given: list[Any], roots: list[Any], places: dict[int, int]) -> Any:
