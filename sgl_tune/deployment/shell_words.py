@@ -44,9 +44,8 @@ _SETS = re.compile(r"(\w+)\+?=")
 _BRANCH = re.compile(r"(?m)^(?:if|for|while|until|case|select|function)\b|^\w+ *\(\)")
 _HIDDEN = re.compile(r"(?m)^\s*(?:source|\.|eval|read|unset)[ \t]")
 _NAME = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-EXPANDED = re.compile(
-    r"\$(?:\{[^}]*\}|\([^)]*\)|[A-Za-z_]\w*)|`[^`]*`"
-)  # also where a shell's quotes keep it
+# Also where a shell's quotes keep it.
+EXPANDED = re.compile(r"\$(?:\{[^}]*\}|\([^)]*\)|[A-Za-z_]\w*)|`[^`]*`")
 
 
 class Word(str):

@@ -7,14 +7,13 @@ from typing import Any
 from runtime.ghost.inside import honesty
 from runtime.ghost.inside.hooks import after
 
-PLACES = ("sglang.srt.utils.torch_memory_saver_adapter", "sglang.srt.torch_memory_saver_adapter")
+PLACE = "sglang.srt.utils.torch_memory_saver_adapter"
 WHY = "the memory that it manages is taken as torch's own"
 
 
 def install() -> None:
     """Let SGLang take all memory from torch, and say so."""
-    for place in PLACES:
-        after(place)(_without)
+    after(PLACE)(_without)
 
 
 def _without(module: Any) -> None:
