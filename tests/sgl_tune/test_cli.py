@@ -61,20 +61,6 @@ def test_nothing_heavy_is_imported(arguments: tuple[str, ...]) -> None:
     assert "typer" in imported and not imported & set(HEAVY)
 
 
-def test_version_and_wrong_usage() -> None:
-    assert run("--version").out.startswith("sgl-tune ")
-    for arguments in (
-        ("no-such-command",),
-        ("inspect", "--no-such-flag"),
-        ("diff", "one"),
-        ("warm", "--timeout", "0"),
-    ):
-        ran = run(*arguments)
-        assert (
-            ran.code == 2 and ran.out == "" and ran.err.startswith("error: ") and "Traceback" not in ran.err
-        )
-
-
 def test_a_failure_is_a_sentence_and_a_way_out(tmp_path: Path) -> None:
     ran = run("inspect", tmp_path / "gone")
     assert (ran.code, ran.out) == (2, "")

@@ -17,48 +17,30 @@ def _ranks(*parts: tuple[int, int, int]) -> list[str]:
     return [f"rank_tp{tp}_pp{pp}_dp{dp}.json" for tp, pp, dp in parts]
 
 
+# of each layout: the ranks, the key's sizes (tp, pp, attention dp, ep), and how many files a group has
 LAYOUTS = {
-    "--tp 8 --dp 8 --enable-dp-attention": _ranks(*((r, 0, r) for r in range(8))),
-    "--tp 8": _ranks(*((r, 0, 0) for r in range(8))),
-    "--tp 8 --ep 8": _ranks(*((r, 0, 0) for r in range(8))),
-    "--tp 4 --pp 2": _ranks(*((t, p, 0) for p in range(2) for t in range(4))),
-    "--tp 16": _ranks(*((r, 0, 0) for r in range(16))),
-    "--tp 4 --dp 2": _ranks(*((t, 0, d) for d in range(2) for t in range(4))),
-    "--tp 8 --dp 2 --enable-dp-attention": _ranks(*((r, 0, r // 4) for r in range(8))),
-    "--tp 8 --dp 4 --pp 2 --ep 8 --enable-dp-attention": _ranks(
-        *((r, p, r // 2) for p in range(2) for r in range(8))
+    "--tp 8 --dp 8 --enable-dp-attention": (_ranks(*((r, 0, r) for r in range(8))), "8 1 8 1", [8]),
+    "--tp 8": (_ranks(*((r, 0, 0) for r in range(8))), "8 1 1 1", [8]),
+    "--tp 8 --ep 8": (_ranks(*((r, 0, 0) for r in range(8))), "8 1 1 8", [8]),
+    "--tp 4 --pp 2": (_ranks(*((t, p, 0) for p in range(2) for t in range(4))), "4 2 1 1", [4, 4]),
+    "--tp 16": (_ranks(*((r, 0, 0) for r in range(16))), "16 1 1 1", [16]),
+    "--tp 4 --dp 2": (_ranks(*((t, 0, d) for d in range(2) for t in range(4))), "4 1 1 1", [4, 4]),
+    "--tp 8 --dp 2 --enable-dp-attention": (_ranks(*((r, 0, r // 4) for r in range(8))), "8 1 2 1", [8]),
+    "--tp 8 --dp 4 --pp 2 --ep 8 --enable-dp-attention": (
+        _ranks(*((r, p, r // 2) for p in range(2) for r in range(8))), "8 2 4 8", [8, 8],
     ),
-}
-GROUP_SIZES = {
-    "--tp 4 --pp 2": [4, 4],
-    "--tp 4 --dp 2": [4, 4],
-    "--tp 8 --dp 4 --pp 2 --ep 8 --enable-dp-attention": [8, 8],
-}
+}  # fmt: skip
 MODELS = ("deepseek-ai/DeepSeek-V3", "zai-org/GLM-5.1-FP8", "openai/gpt-oss-120b")
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(("layout", "files"), LAYOUTS.items())
-def test_a_layout_has_its_files_and_groups(model: str, layout: str, files: list[str]) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_has_its_files_groups_and_key(model: str, layout: str) -> None:
     data = plan("--model-path", model, *layout.split(), *BLACKWELL)
-    assert names(data) == files
-    assert [len(group) for group in data["groups"]] == GROUP_SIZES.get(layout, [len(files)])
-    assert [path for group in data["groups"] for path in group] == data["files"]
+    groups = data["groups"]
+    assert (names(data), " ".join(data["key_parts"][4:8]), [*map(len, groups)]) == LAYOUTS[layout]
+    assert [path for group in groups for path in group] == data["files"]
     assert data["files"][0].startswith("flashinfer/autotune/0.7.2/sm100/")
-
-
-@pytest.mark.parametrize(
-    ("layout", "parts"),
-    [
-        ("--tp 8 --dp 8 --enable-dp-attention", ["8", "1", "8", "1"]),
-        ("--tp 8", ["8", "1", "1", "1"]),
-        ("--tp 8 --ep 8", ["8", "1", "1", "8"]),
-        ("--tp 4 --pp 2", ["4", "2", "1", "1"]),
-        ("--tp 4 --dp 2", ["4", "1", "1", "1"]),
-    ],
-)
-def test_the_key_has_the_sizes_of_the_layout(layout: str, parts: list[str]) -> None:
-    assert plan("--model-path", MODELS[0], *layout.split(), *HOPPER)["key_parts"][4:8] == parts
 
 
 def test_expert_parallelism_changes_the_key_and_not_the_file_names() -> None:

@@ -53,6 +53,7 @@ def test_the_page_tells_what_the_json_does(what: str) -> None:
         ]
         assert rows[op["op"]][4:] == tail
     (last,) = (i for i, line in enumerate(page) if line.startswith(f"{data['workers']} worker"))
+    assert page[last].endswith(" of memory each: one layer of each kind")
     assert page[last - 1] == page[last + 1] == target[at - 1] == ""
 
 

@@ -133,11 +133,6 @@ def test_a_name_of_no_deployment_is_refused(
         deployments(flags, command, "sgl-tune.toml:other", tmp_path)
 
 
-def test_neither_model_nor_file_is_the_demo(tmp_path: Path) -> None:
-    (found,) = deployments(ServerFlags.of(arch="cpu"), environ={}, folder=tmp_path)
-    assert found.name == "demo-moe"
-
-
 def test_a_file_without_a_name_is_all_its_deployments_or_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from runtime.sglang.releases import NEWEST
 from tests.sgl_tune.planning import BLACKWELL, HOPPER, START, plan, warm
 from tests.sgl_tune.running import run, run_on_terminal
 
@@ -60,23 +59,6 @@ def test_the_page_fits_80_columns(arguments: tuple[str, ...]) -> None:
     assert ran.code == int("no warm can tune them here" in ran.out)
     lines = [re.sub(r"\x1b\[\d+m", "", line) for line in ran.out.splitlines()]
     assert max(map(len, lines)) <= 80, max(lines, key=len)
-
-
-def test_the_page_says_key_files_ops_and_what_was_assumed() -> None:
-    ran = warm("--model-path", "DeepSeek-V3", "--tp", "8", "--dp", "8", *BLACKWELL, "--cache-dir", "/c")
-    for said in (
-        "DeepSeek-V3: tp 8, pp 1, ep 1, dp 8 (replicas)",
-        "- dp 8 without --enable-dp-attention: 8 replicas, each on 8 GPUs",
-        "Key: ",
-        "  MoE backend          flashinfer_trtllm",
-        "  candidate_selection  v2_default",
-        "64 files in /c/flashinfer/autotune/0.7.2/sm100/",
-        "  rank_tp0_pp0_dp0.json .. rank_tp7_pp0_dp0.json: 8, the same bytes in each",
-        "flashinfer::trtllm_fp8_block_scale_moe",
-        "of memory each: one layer of each kind",
-    ):
-        assert said in ran.out, said
-    assert "\x1b" not in ran.out
 
 
 @pytest.mark.parametrize(
@@ -145,12 +127,6 @@ def test_unset_requests_are_planned_for_at_most_and_said() -> None:
     flags = ("--model-path", "DeepSeek-V3", *BLACKWELL)
     assert any("4096 per rank" in note for note in plan(*flags)["notes"])
     assert not any("4096 per rank" in note for note in plan(*flags, "--max-running-requests", 512)["notes"])
-
-
-def test_another_sglang_is_not_known() -> None:
-    ran = warm("--model-path", "DeepSeek-V3", *BLACKWELL, "--server", "0.6.0")
-    assert ran.code == 1 and not ran.out
-    assert ran.err.startswith(f"error: not known: SGLang 0.6.0: the core plans as {NEWEST.version} alone")
 
 
 def test_another_flashinfer_is_called_unplanned(tmp_path: Path) -> None:
