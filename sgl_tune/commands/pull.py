@@ -9,9 +9,8 @@ from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import columns_of
-from sgl_tune.ship.arrival import arrived_json, show_arrived
+from sgl_tune.ship.arrival import Wanted, arrived_json, fetched_json, land, pulled, show_arrived
 from sgl_tune.ship.options import AllowUnsignedCodeOption, LandingOptions, RemoteOptions
-from sgl_tune.ship.pulling import Wanted, fetched_json, land, pulled
 from sgl_tune.ship.remote.described import machine_for
 from sgl_tune.ship.remote.remotes import Listing, offer_json, remote
 from sgl_tune.ship.signing.signature import keep_signature

@@ -10,9 +10,8 @@ from sgl_tune.cli.format import Format, FormatOption, LockOption, QuietOption, s
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.pins.check import refuse_another
-from sgl_tune.ship.arrival import arrive, arrived_json, show_arrived
+from sgl_tune.ship.arrival import Wanted, arrive, arrived_json, is_address, land, show_arrived
 from sgl_tune.ship.options import LandingOptions, RemoteOptions
-from sgl_tune.ship.pulling import Wanted, is_address, land
 from sgl_tune.ship.remote.described import machine_for
 from sgl_tune.ship.signing.signature import signatures_beside
 from sgl_tune.verify.environment import read_target

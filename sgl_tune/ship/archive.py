@@ -50,7 +50,8 @@ class Archive:
         self._stream, self._at_end = stream, at_end
         self.compressed = size
         block = stream.take(BLOCK, short=True)
-        told = size_told(block)
+        field = block[124:136]
+        told = int(field.rstrip(b"\0 "), 8) if _OCTAL.fullmatch(field) else 0
         if told > LARGEST_MANIFEST:
             raise BadBundle(f"its manifest has {human_bytes(told)}, more than any bundle's")
         if block != header(manifest_member(told)):
@@ -63,7 +64,9 @@ class Archive:
     def each(self) -> Iterator[tuple[Member, Iterator[bytes]]]:
         """Yield every member after the manifest. A content is checked once it has been read to its end."""
         for member in members(self.manifest):
-            self._expect(header(member), member)
+            wanted = header(member)
+            if (there := self._stream.take(len(wanted), short=True)) != wanted:
+                raise BadBundle(_objection(there, member))
             if member.kind == "file":
                 yield member, self._content(member)
                 self._padding(member.size, member.path)
@@ -76,22 +79,17 @@ class Archive:
             raise BadBundle("bytes follow the end of its tar")
         self._at_end()
 
-    def _expect(self, wanted: bytes, member: Member) -> None:
-        there = self._stream.take(len(wanted), short=True)
-        if there != wanted:
-            raise BadBundle(_objection(there, member))
-
     def _content(self, member: Member) -> Iterator[bytes]:
         left, seen = member.size, sha256()
-        while left:
+        while True:
             piece = self._stream.take(min(left, _PIECE))
             seen.update(piece)
             left -= len(piece)
-            if not left:
-                _check_digest(member, seen)
+            if not left and seen.hexdigest() != member.sha256:
+                raise BadBundle(f"{member.path}: its content has another digest than the manifest says")
             yield piece
-        if not member.size:
-            _check_digest(member, seen)
+            if not left:
+                return
 
     def _padding(self, size: int, path: str) -> None:
         wanted = padding(size)
@@ -103,42 +101,17 @@ class _Stream:
     """A stream that returns exactly as many bytes as requested, from pieces of any size."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._buffer = b""
-        self._at = 0
+        self._pieces, self._buffer = pieces, bytearray()
 
     def take(self, size: int, short: bool = False) -> bytes:
         """Return the next bytes. `short`: return fewer if the stream ends."""
-        end = self._at + size
-        if end <= len(self._buffer):
-            found = self._buffer[self._at : end]
-            self._at = end
-            return found
-        parts = [self._buffer[self._at :]]
-        there = len(parts[0])
-        self._buffer, self._at = b"", 0
-        while there < size:
-            piece = next(self._pieces, b"")
-            if not piece:
-                break
-            parts.append(piece)
-            there += len(piece)
-        whole = b"".join(parts)
-        if there < size and not short:
+        while len(self._buffer) < size and (piece := next(self._pieces, b"")):
+            self._buffer += piece
+        if len(self._buffer) < size and not short:
             raise BadBundle("it is cut off: its tar ends in the middle of a member", "get it again")
-        self._buffer, self._at = whole, min(size, there)
-        return whole[:size]
-
-
-def size_told(block: bytes) -> int:
-    """Return the size in a tar header, or 0 if it is no octal number."""
-    field = block[124:136]
-    return int(field.rstrip(b"\0 "), 8) if _OCTAL.fullmatch(field) else 0
-
-
-def _check_digest(member: Member, seen: Hash) -> None:
-    if seen.hexdigest() != member.sha256:
-        raise BadBundle(f"{member.path}: its content has another digest than the manifest says")
+        found = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return found
 
 
 def _objection(there: bytes, wanted: Member | None) -> str:

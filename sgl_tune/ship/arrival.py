@@ -1,8 +1,11 @@
-"""What `unpack` and `pull` do with a local bundle, and what they print."""
+"""What `unpack` and `pull` do with a local bundle or one that is fetched from a URL, and what they print."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +15,11 @@ from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import columns_of
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import CheckFailed
-from sgl_tune.ship.manifest import BundleManifest
+from sgl_tune.ship.landing import missing_folders, remove_empty
+from sgl_tune.ship.manifest import BundleManifest, PackedCache, PackedStore
+from sgl_tune.ship.remote.remotes import How as WayThere
+from sgl_tune.ship.remote.remotes import Machine, Pulled, offer_json, remote
+from sgl_tune.ship.signing.signature import Guard
 from sgl_tune.ship.unpack import How, Unpacked, unpack
 from sgl_tune.stores.find import find_stores
 from sgl_tune.units import count, human_bytes
@@ -43,13 +50,12 @@ def arrive(out: Output, bundle: Path, called: str, how: How, machine: Target | N
     def check(folder: Path, manifest: BundleManifest) -> None:
         if machine is None:
             return
-        found = judge(folder, manifest, machine, how.place)
-        verdicts.append(found.verdict)
-        if not found.ok and not force:
-            for text in found.objections[:_MOST_LISTED]:
+        ok, verdict, objections = judge(folder, manifest, machine, how.place)
+        verdicts.append(verdict)
+        if not ok and not force:
+            for text in objections[:_MOST_LISTED]:
                 out.warn(text)
-            told = f"{called}: {found.verdict}"
-            raise CheckFailed(told, "nothing was unpacked; --force unpacks it all the same")
+            raise CheckFailed(f"{called}: {verdict}", "nothing was unpacked; --force unpacks it all the same")
 
     with out.progress("unpacking") as progress:
 
@@ -74,9 +80,7 @@ def arrived_json(arrived: Arrived) -> dict[str, Any]:
         "verdict": arrived.verdict,
         "rekeyed": [change._asdict() for change in done.changes],
         "tactics": [{**cache._asdict(), "notes": list(cache.notes)} for cache in done.caches],
-        "same": done.stores.same,
-        "replaced": done.stores.replaced,
-        "removed": done.stores.removed,
+        **asdict(done.stores),
         "rewritten": [{"path": path, "for": why} for path, why in sorted(done.staged.rewritten.items())],
         "offered": sum(one.changed + one.right for one in done.mended),
     }
@@ -118,14 +122,9 @@ def _stores_said(done: Unpacked) -> Sequence[str]:
     return said
 
 
-class Judgement(NamedTuple):
-    ok: bool
-    verdict: str
-    objections: tuple[str, ...]
-
-
-def judge(folder: Path, manifest: BundleManifest, target: Target, place: str) -> Judgement:
-    """Judge the files in `folder`, which the server will see at `place`."""
+def judge(folder: Path, manifest: BundleManifest, target: Target, place: str) -> tuple[bool, str, list[str]]:
+    """Judge the files in `folder`, which the server will see at `place`: return whether they are good, the
+    verdict, and the errors."""
     unread: list[OSError] = []
     caches = find_caches(folder) if manifest.caches else []
     stores = find_stores(folder, unread.append) if manifest.stores else []
@@ -142,7 +141,7 @@ def judge(folder: Path, manifest: BundleManifest, target: Target, place: str) ->
     errors = (found for found in report.findings if found.severity is Severity.ERROR)
     others = (str(found).replace(f"{folder}/", "") for found in errors)
     line = verdict_line(report, (), ok, stores_line(judged) if judged else None)
-    return Judgement(ok, line, tuple(dict.fromkeys((*said, *others))))
+    return ok, line, list(dict.fromkeys((*said, *others)))
 
 
 def manifest_json(manifest: BundleManifest) -> dict[str, Any]:
@@ -158,37 +157,62 @@ def manifest_json(manifest: BundleManifest) -> dict[str, Any]:
 
 
 def show_manifest(out: Output, manifest: BundleManifest) -> None:
-    if manifest.caches:
-        out.table(
-            _CACHES,
-            [
-                (
-                    cache.key,
-                    cache.files,
-                    f"{cache.entries:,}",
-                    cache.flashinfer,
-                    cache.environment.get("gpu", cache.arch),
-                    " ".join(cache.key_parts[:1]) or "-",
-                )
-                for cache in manifest.caches
-            ],
-        )
-        out.line()
-    if manifest.stores:
-        out.table(
-            _STORES,
-            [
-                (
-                    store.store,
-                    f"{store.items:,}",
-                    f"{store.files:,}",
-                    human_bytes(store.bytes),
-                    ", ".join([f"{name} {one}" for name, all in store.versions.items() for one in all])
-                    or "-",
-                    "yes" if store.executable else "no",
-                )
-                for store in manifest.stores
-            ],
-        )
-        out.line()
+    caches, stores = map(_cache_row, manifest.caches), map(_store_row, manifest.stores)
+    for columns, rows in ((_CACHES, list(caches)), (_STORES, list(stores))):
+        if rows:
+            out.table(columns, rows)
+            out.line()
     out.line(f"{count(len(manifest.files), 'file')}, {human_bytes(manifest.bytes)} unpacked")
+
+
+def _cache_row(cache: PackedCache) -> tuple[object, ...]:
+    gpu, model = cache.environment.get("gpu", cache.arch), " ".join(cache.key_parts[:1]) or "-"
+    return cache.key, cache.files, f"{cache.entries:,}", cache.flashinfer, gpu, model
+
+
+def _store_row(store: PackedStore) -> tuple[object, ...]:
+    made_for = ", ".join(f"{name} {one}" for name, all in store.versions.items() for one in all) or "-"
+    numbers = f"{store.items:,}", f"{store.files:,}", human_bytes(store.bytes)
+    return store.store, *numbers, made_for, "yes" if store.executable else "no"
+
+
+class Wanted(NamedTuple):
+    url: str
+    machine: Machine
+    guard: Guard
+    way: AbstractContextManager[WayThere]
+
+
+def is_address(text: str) -> bool:
+    return "://" in text
+
+
+@contextmanager
+def pulled(wanted: Wanted, folder: Path) -> Iterator[tuple[Pulled, Guard]]:
+    """Yield the bundle as a file, and what it must be: its digest is now fixed, and equals a pinned one."""
+    with (
+        wanted.way as how,
+        remote(wanted.url, how).pull(folder / f".sgl-tune-pulls-{os.geteuid()}", wanted.machine) as found,
+    ):
+        pinned, digest = wanted.guard.pinned, found.offer.digest
+        if pinned not in (None, digest):
+            told = f"its digest is {digest}, not {pinned}"
+            raise CheckFailed(told, "this is another bundle: do not use it")
+        guard = dataclasses.replace(wanted.guard, pinned=digest, signatures=found.signatures, pulled=True)
+        yield found, guard
+
+
+def land(
+    out: Output, wanted: Wanted, how: How, target: Target | None, force: bool
+) -> tuple[Arrived, dict[str, Any]]:
+    """Fetch and unpack a bundle; return what landed and what was fetched."""
+    missing = missing_folders(how.root) if how.dry_run else []
+    with pulled(wanted, how.root) as (found, guard):
+        how = dataclasses.replace(how, guard=guard)
+        arrived = arrive(out, found.file.path, wanted.url, how, target, force)
+    remove_empty(missing)
+    return arrived, fetched_json(wanted.url, found)
+
+
+def fetched_json(url: str, found: Pulled) -> dict[str, Any]:
+    return {"url": url, "bundle": offer_json(found.offer), "received": found.received}

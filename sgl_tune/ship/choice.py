@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from sgl_tune.stores.walk import OnError
 from sgl_tune.verify.elsewhere import is_elsewhere
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked
-from sgl_tune.verify.findings import Severity, VerifyReport
+from sgl_tune.verify.findings import Severity
 from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
 from sgl_tune.verify.stores import Machine, for_another
 from sgl_tune.verify.verify import verify
@@ -122,20 +122,14 @@ def _of_one_gpu(checked: Sequence[Checked]) -> Iterator[str]:
 
 def _objections(checked: Sequence[Checked], scopes: Sequence[Scope]) -> Iterator[str]:
     for scope in scopes:
-        mine = [one for one in checked if one in scope.checked]
-        report = verify(mine, scope.target)
-        report = report._replace(findings=(*scope.findings, *report.findings))
-        yield from _of_report(report)
-
-
-def _of_report(report: VerifyReport) -> Iterator[str]:
-    for file in report.files:
-        for found in file.findings:
-            if found.severity is Severity.ERROR:
-                yield f"{file.path}: {file.verdict.value}: {found.message}"
-    for found in report.findings:
-        if found.severity is Severity.ERROR and found.code not in _OF_THIS_PLACE:
-            yield str(found)
+        report = verify([one for one in checked if one in scope.checked], scope.target)
+        for file in report.files:
+            for found in file.findings:
+                if found.severity is Severity.ERROR:
+                    yield f"{file.path}: {file.verdict.value}: {found.message}"
+        for found in (*scope.findings, *report.findings):
+            if found.severity is Severity.ERROR and found.code not in _OF_THIS_PLACE:
+                yield str(found)
 
 
 def packed_cache(checked: Checked) -> PackedCache:
@@ -162,11 +156,7 @@ def packed_cache(checked: Checked) -> PackedCache:
     )
 
 
-def not_for(machine: Machine) -> Callable[[Item], str | None]:
-    """Return a function that says why a server like `machine` would never look at an item."""
-
-    def why(item: Item) -> str | None:
-        other = for_another(item, machine)
-        return _FOR_ANOTHER.get(other.code, "are for another Python") if other else None
-
-    return why
+def not_for(machine: Machine, item: Item) -> str | None:
+    """Return why a server like `machine` would never look at an item, or None."""
+    other = for_another(item, machine)
+    return _FOR_ANOTHER.get(other.code, "are for another Python") if other else None

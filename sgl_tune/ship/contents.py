@@ -93,7 +93,8 @@ def add_store(
     with open_folder(stored.path, stored.root) as folder:
         for item in stored.items(Setting(str(stored.path.absolute()), is_here=False)):
             step()
-            why = _objection(item) or wanted(item)
+            kind = next((fault.kind for fault in item.faults if fault.kind not in _NO_MATTER), None)
+            why = _WHY.get(kind, "cannot be read") if kind else wanted(item)
             if why:
                 contents.left_out[f"{title}: items that {why}"] += 1
                 continue
@@ -102,11 +103,6 @@ def add_store(
             taken.append(item._replace(faults=()))  # those left do not matter
         if stored.store == "flashinfer-jit" and taken:
             _add_offer(contents, taken, folder)
-
-
-def _objection(item: Item) -> str | None:
-    kind = next((fault.kind for fault in item.faults if fault.kind not in _NO_MATTER), None)
-    return None if kind is None else _WHY.get(kind, "cannot be read")
 
 
 def _add_item(contents: Contents, stored: Stored, store: Folder, item: Item) -> None:

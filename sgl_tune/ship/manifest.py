@@ -146,7 +146,8 @@ def parse_bundle_manifest(raw: bytes) -> BundleManifest:
     except WrongMember as error:
         raise _bad(str(error)) from None
     manifest = BundleManifest(**{**vars(manifest), "files": files})
-    _check_place(manifest.at)
+    if not manifest.at.startswith("/") or name_fault(manifest.at.lstrip("/") or "x"):
+        raise _bad(f"`at` is {shown(manifest.at)}, which is no absolute path")
     _check_names(manifest)
     _check_rows(manifest)
     return manifest
@@ -191,12 +192,8 @@ def _files(told: Any) -> dict[str, PackedFile]:
         raise _bad(f"`files` is {shown(told)}, not a JSON object")
     if len(told) > MOST_FILES:
         raise _bad(f"lists {len(told):,} files; a bundle holds {MOST_FILES:,} at most")
-    found, total = {}, 0
-    for path, row in told.items():
-        file = _file(path, row)
-        total += file.size
-        found[path] = file
-    if total > LARGEST_BUNDLE:
+    found = {path: _file(path, row) for path, row in told.items()}
+    if (total := sum(file.size for file in found.values())) > LARGEST_BUNDLE:
         raise _bad(f"declares {human_bytes(total)}; a bundle holds {human_bytes(LARGEST_BUNDLE)} at most")
     return found
 
@@ -210,11 +207,6 @@ def _file(path: str, row: Any) -> PackedFile:
     if not 0 <= size <= LARGEST_FILE:
         raise _bad(f"{shown(path)} has {shown(size)} bytes; a file has {human_bytes(LARGEST_FILE)} at most")
     return PackedFile(digest, size)
-
-
-def _check_place(at: str) -> None:
-    if not at.startswith("/") or name_fault(at.lstrip("/") or "x"):
-        raise _bad(f"`at` is {shown(at)}, which is no absolute path")
 
 
 def _check_names(manifest: BundleManifest) -> None:

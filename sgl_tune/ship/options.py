@@ -23,7 +23,7 @@ from sgl_tune.ship.remote.registry_name import DIGEST
 from sgl_tune.ship.remote.remotes import PATIENCE_SECONDS
 from sgl_tune.ship.remote.remotes import How as WayThere
 from sgl_tune.ship.signing.keys import read_public_key
-from sgl_tune.ship.signing.trust import ALLOW, Guard, Trusted
+from sgl_tune.ship.signing.signature import ALLOW, Guard, Trusted
 from sgl_tune.ship.unpack import How
 from sgl_tune.stores.places import place_named
 from sgl_tune.units import human_bytes

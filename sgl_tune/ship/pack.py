@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -151,7 +152,7 @@ def pack_bundle(
     with out.progress("reading") as progress:
         for one in choice.checked:
             add_cache(contents, one.cache)
-        wanted = not_for(machine_of(asked.by.flags, machine, None, None))
+        wanted = partial(not_for, machine_of(asked.by.flags, machine, None, None))
         for stored in choice.stores:
             add_store(contents, stored, progress.advance, wanted)
     caches = [packed_cache(one) for one in choice.checked]

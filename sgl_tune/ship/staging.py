@@ -54,17 +54,11 @@ class Staging:
         self._names: dict[str, set[str]] = {}
         self.staged = Staged()
 
-    def __enter__(self) -> Staging:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._way.__exit__()
-
     def take(self, archive: Archive, progress: Progress) -> Staged:
         """Write all files; raise BadBundle if anything is not as its manifest says."""
         check_room(self._root, on_disk(archive.manifest.files.values()), self._root)
         self._names = _groups(archive.manifest)
-        with explained(self._root):
+        with self._way, explained(self._root):
             for member, content in archive.each():
                 if member.kind == "folder":
                     self._folder(self._new_path(member.path))

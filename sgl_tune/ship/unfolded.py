@@ -25,26 +25,20 @@ class Listing(NamedTuple):
     told: dict[str, Any]
 
 
-class Unfolded(NamedTuple):
-    folder: Path
-    manifest: BundleManifest
-    digest: str
-
-
 @contextmanager
 def as_folder(out: Output, path: str, at: str | None) -> Iterator[tuple[str, str | None]]:
     """Yield the temporary folder of a bundle, which is printed as the bundle's name, and the place that
     the bundle was packed for."""
-    with _unfolded(out, Path(path), at) as found:
-        yield str(found.folder), at or found.manifest.at
+    with _unfolded(out, Path(path), at) as (folder, manifest, _):
+        yield str(folder), at or manifest.at
 
 
 @contextmanager
 def as_listing(out: Output, bundle: str) -> Iterator[Listing]:
     """Yield the temporary folder of a bundle, and its stores as its manifest lists them."""
-    with _unfolded(out, Path(bundle), None) as found:
-        stores = [_summary(row, found.folder) for row in found.manifest.stores]
-        yield Listing(found.folder, stores, {"digest": found.digest, **manifest_json(found.manifest)})
+    with _unfolded(out, Path(bundle), None) as (folder, manifest, digest):
+        stores = [_summary(row, folder) for row in manifest.stores]
+        yield Listing(folder, stores, {"digest": digest, **manifest_json(manifest)})
 
 
 def _summary(row: PackedStore, root: Path) -> Summary:
@@ -55,14 +49,14 @@ def _summary(row: PackedStore, root: Path) -> Summary:
 
 
 @contextmanager
-def _unfolded(out: Output, bundle: Path, place: str | None) -> Iterator[Unfolded]:
-    """Unpack into a temporary folder. `place`: where a server would find it; None: as it was packed."""
+def _unfolded(out: Output, bundle: Path, place: str | None) -> Iterator[tuple[Path, BundleManifest, str]]:
+    """Unpack into a temporary folder; yield it with the bundle's manifest and digest. `place`: where a
+    server would find it; None: as it was packed."""
     with scratch() as private:
         with out.progress("checking the bundle") as progress, opened(bundle) as found:
             manifest = found.archive.manifest
-            with Staging(private.folder, place) as staging:
-                staging.take(found.archive, lambda size: progress.advance())
+            Staging(private.folder, place).take(found.archive, lambda size: progress.advance())
         out.calls(str(private.folder), str(bundle))
         out.note(f"{bundle}: {found.digest}, by {manifest.tool}")
         with said_of(bundle, private.folder):
-            yield Unfolded(private.folder, manifest, found.digest)
+            yield private.folder, manifest, found.digest

@@ -19,7 +19,7 @@ from sgl_tune.ship.landing import Landed, check_landed, check_way, land_stores, 
 from sgl_tune.ship.landing_tactics import LandedCache, foreseen, land_cache
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.rekey import Rekeyed, rekeyed
-from sgl_tune.ship.signing.trust import Guard, Verdict
+from sgl_tune.ship.signing.signature import Guard, Verdict
 from sgl_tune.ship.staging import Staged, Staging, said_of
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.leftovers import sweep
@@ -72,8 +72,7 @@ def unpack(
         trust = how.guard.judge(found.checked, manifest)
         changes = tuple(rekeyed(manifest, how.rekey))
         with _staging_folder(how) as folder:
-            with Staging(folder, how.place, changes, how.owner) as staging:
-                staged = staging.take(found.archive, progress)
+            staged = Staging(folder, how.place, changes, how.owner).take(found.archive, progress)
             judge(folder, manifest)
             check_way(folder, how.root)
             caches = find_caches(folder) if manifest.caches else []

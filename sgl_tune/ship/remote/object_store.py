@@ -18,9 +18,8 @@ from fsspec.callbacks import Callback
 
 from sgl_tune.errors import CheckFailed, SglTuneError, UsageError, WorkFailed
 from sgl_tune.ship.manifest import LARGEST_BUNDLE
-from sgl_tune.ship.remote.deadline import TooSlow, within
 from sgl_tune.ship.remote.described import described, offered
-from sgl_tune.ship.remote.object_name import ObjectName, checked_bundle, is_bundle_name, parse_object_name
+from sgl_tune.ship.remote.object_name import checked_bundle, is_bundle_name, parse_object_name
 from sgl_tune.ship.remote.partial import arriving
 from sgl_tune.ship.remote.remotes import (
     Absent,
@@ -30,7 +29,9 @@ from sgl_tune.ship.remote.remotes import (
     Offer,
     Pulled,
     Pushed,
+    TooSlow,
     only_fit,
+    within,
     without_secrets,
 )
 from sgl_tune.ship.signing.signature import (
@@ -70,9 +71,11 @@ class ObjectStore:
 
     def __init__(self, url: str, how: How) -> None:
         self.name, self._how = parse_object_name(url), how
-        self._files: Any = fsspec.filesystem(
-            self.name.scheme, skip_instance_cache=True, **_settings(self.name, how)
-        )
+        settings: dict[str, Any] = {"use_listings_cache": False}
+        if self.name.scheme == "s3":
+            waits = {"connect_timeout": min(how.patience, 10.0), "read_timeout": how.patience}
+            settings["config_kwargs"] = {**waits, "retries": {"max_attempts": 1}}
+        self._files: Any = fsspec.filesystem(self.name.scheme, skip_instance_cache=True, **settings)
         self._folder = self._files._strip_protocol(self.name.place)
 
     def push(self, bundle: Path, machine: Machine, alone: bool, key: PrivateKey | None) -> Pushed:
@@ -182,23 +185,22 @@ class ObjectStore:
         """Write a file atomically: an object's put is atomic, and a folder uses a rename."""
         what, path = self.name.of(name), self._path(name)
 
-        def copy() -> None:
-            if not Path(self._folder).is_dir():
-                raise UsageError(f"there is no folder {self._folder}", f"mkdir -p {quote(self._folder)}")
-            with file.open("rb") as source, written(Path(path)) as target:
-                shutil.copyfileobj(source, target, _PIECE)
-
         def put() -> None:
             """Upload a file. S3 gets a time limit per piece; other stores send at the end, and are silent
             until then."""
-            if self.name.scheme != "s3":
+            if self.name.scheme == "file":
+                if not Path(self._folder).is_dir():
+                    raise UsageError(f"there is no folder {self._folder}", f"mkdir -p {quote(self._folder)}")
+                with file.open("rb") as source, written(Path(path)) as target:
+                    shutil.copyfileobj(source, target, _PIECE)
+            elif self.name.scheme == "s3":
+                with self._patiently(what) as begin:
+                    parts = {"chunksize": _PIECE, "max_concurrency": 2}
+                    self._files.put_file(str(file), path, callback=_Sent(self._how, begin), **parts)
+            else:
                 self._files.put_file(str(file), path, callback=_Sent(self._how, lambda: None))
-                return
-            with self._patiently(what) as begin:
-                parts = {"chunksize": _PIECE, "max_concurrency": 2}
-                self._files.put_file(str(file), path, callback=_Sent(self._how, begin), **parts)
 
-        self._try(what, copy if self.name.scheme == "file" else put)
+        self._try(what, put)
 
     def _path(self, name: str) -> str:
         return f"{self._folder}/{name}"
@@ -258,11 +260,3 @@ class _Sent(Callback):
     def call(self, *arguments: Any, **more: Any) -> None:
         self._begin()
         self._how.progress("sent", int(self.value), int(self.size or self.value))
-
-
-def _settings(name: ObjectName, how: How) -> dict[str, Any]:
-    common = {"use_listings_cache": False}
-    if name.scheme == "s3":
-        waits = {"connect_timeout": min(how.patience, 10.0), "read_timeout": how.patience}
-        return {**common, "config_kwargs": {**waits, "retries": {"max_attempts": 1}}}
-    return common

@@ -10,10 +10,10 @@ from typing import BinaryIO, NamedTuple
 from urllib.parse import quote
 
 from sgl_tune.errors import CheckFailed, WorkFailed
-from sgl_tune.ship.remote.deadline import TooSlow, within
 from sgl_tune.ship.remote.partial import Partial, arriving
 from sgl_tune.ship.remote.registry_client import Repository, digest_of, own_words
 from sgl_tune.ship.remote.registry_session import PIECE, Body, Broken, pieces
+from sgl_tune.ship.remote.remotes import TooSlow, within
 from sgl_tune.units import human_bytes
 
 LEAST = 256 << 10  # bytes of a blob in each --timeout

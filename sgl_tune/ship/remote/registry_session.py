@@ -13,9 +13,8 @@ import requests
 import urllib3
 
 from sgl_tune.errors import WorkFailed
-from sgl_tune.ship.remote.deadline import TooSlow, within
 from sgl_tune.ship.remote.registry_name import Address, Origin, is_loopback, read_address
-from sgl_tune.ship.remote.remotes import How
+from sgl_tune.ship.remote.remotes import How, TooSlow, within
 from sgl_tune.units import human_bytes
 
 LARGEST_ANSWER = 4 << 20  # registries' own limit for a manifest

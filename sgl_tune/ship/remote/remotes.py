@@ -1,14 +1,18 @@
-"""The places to push to and pull from: one line per URL scheme, and one module behind it."""
+"""The places to push to and pull from: one line per URL scheme, and one module behind it; how long they may
+take."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from runtime.server.errors import ConfigError
@@ -184,8 +188,38 @@ def offer_json(offer: Offer) -> dict[str, object]:
         "reference": offer.reference,
         "digest": offer.digest,
         "bytes": offer.bytes,
-        "gpu": offer.machine.gpu,
-        "arch": offer.machine.arch,
-        "platform": offer.machine.platform,
+        **asdict(offer.machine),
         "told": offer.told,
     }
+
+
+class TooSlow(Exception):
+    """An answer did not come in time."""
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[Callable[[], None]]:
+    """Raise TooSlow when the time is over. The yielded function restarts the time, from any thread. Limits
+    cannot be nested. Outside the main thread there is no limit but the socket's own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    running, turn = [True], threading.Lock()
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise TooSlow
+
+    def begin() -> None:
+        with turn:
+            if running:
+                signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    before = signal.signal(signal.SIGALRM, ring)
+    begin()
+    try:
+        yield begin
+    finally:
+        with turn:  # another thread may not restart the time after this
+            running.clear()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,39 +131,36 @@ def need_library(what: str, library: str = "cryptography") -> None:
 
 
 def public_key(pem: bytes) -> EllipticCurvePublicKey:
-    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    try:
-        key = load_pem_public_key(pem)
-    except (ValueError, UnsupportedAlgorithm):
-        raise WrongKey("is no public key in PEM") from None
-    _check_curve(key)
+    key = _loaded(lambda: load_pem_public_key(pem), "is no public key in PEM")
     assert isinstance(key, EllipticCurvePublicKey)
     return key
 
 
 def private_key(der: bytes, password: bytes | None) -> EllipticCurvePrivateKey:
     """Load a private key, in PKCS #8 or in the older form for curves."""
-    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.serialization import load_der_private_key
 
-    try:
-        key = load_der_private_key(der, password)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        told = "is no private key" if password is None else "cannot be opened with this password"
-        raise WrongKey(told) from None
-    _check_curve(key)
+    told = "is no private key" if password is None else "cannot be opened with this password"
+    key = _loaded(lambda: load_der_private_key(der, password), told)
     assert isinstance(key, EllipticCurvePrivateKey)
     return key
 
 
-def _check_curve(key: object) -> None:
+def _loaded(load: Callable[[], object], otherwise: str) -> object:
+    """Return the key that `load` reads. Raise WrongKey if it cannot, or if the key is on another curve."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    try:
+        key = load()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise WrongKey(otherwise) from None
     curve = getattr(getattr(key, "curve", None), "name", None)
     if curve == "secp256r1":
-        return
+        return key
     kind = type(key).__name__.removesuffix("PublicKey").removesuffix("PrivateKey")
     what = f"a key on the curve {curve}" if curve else f"a key of the kind {kind}"
     raise WrongKey(f"is {what}: keys on the curve P-256 are read")

@@ -12,8 +12,7 @@ pytest.importorskip("cryptography")
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.ship.manifest import BundleManifest, PackedStore
 from sgl_tune.ship.signing.keys import read_private_key, read_public_key
-from sgl_tune.ship.signing.signature import Signature, signature_of
-from sgl_tune.ship.signing.trust import Guard, Trusted
+from sgl_tune.ship.signing.signature import Guard, Signature, Trusted, signature_of
 from tests.sgl_tune.ship.signing import make_keys
 
 DIGEST = f"sha256:{hashlib.sha256(b'a bundle').hexdigest()}"
