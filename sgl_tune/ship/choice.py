@@ -13,9 +13,8 @@ from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import UsageError
 from sgl_tune.ship.manifest import PackedCache
 from sgl_tune.stores.find import TACTICS, Stored, find_stores, store_asked_for
-from sgl_tune.stores.item import Item
+from sgl_tune.stores.item import Item, OnError
 from sgl_tune.stores.places import stores_of_this_user
-from sgl_tune.stores.walk import OnError
 from sgl_tune.verify.elsewhere import is_elsewhere
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked

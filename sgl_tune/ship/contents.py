@@ -17,14 +17,13 @@ from sgl_tune.cache.layouts.cache import MANIFEST, Cache
 from sgl_tune.ship.places import OFFER_PACKAGE, OFFERS, name_fault, place_of
 from sgl_tune.stores.describe import Summary
 from sgl_tune.stores.find import Stored
-from sgl_tune.stores.item import Item, Kind, Setting
+from sgl_tune.stores.item import DEEPEST_FOLDER, Item, Kind, Setting, listing, read_json
 from sgl_tune.stores.offer import offer_of, package_files
 from sgl_tune.stores.readers.cute_dsl import OBJECT
 from sgl_tune.stores.readers.flashinfer_jit import CUTE
 from sgl_tune.stores.readers.triton import GROUP
 from sgl_tune.stores.relocate import group_at
 from sgl_tune.stores.rows import BY_ID
-from sgl_tune.stores.walk import DEEPEST_FOLDER, listing, read_json
 
 _NEVER = re.compile(
     r"\.sgl-tune.*|gpu_p2p_access_cache.*|.*\.lock|.*\.tmp|.*\.tmp\..*|tmp\.pid_.*|\.nfs.*|.*\.part"

@@ -16,15 +16,10 @@ _MAGIC = b"\x7fELF"
 def _head(folder: Folder, name: str) -> bytes:
     """Return the header, or nothing if it is no 64-bit file."""
     try:
-        descriptor = _opened(folder, name)
+        with os.fdopen(_opened(folder, name), "rb", buffering=0) as file:
+            head: bytes = file.read(_HEAD)
     except OSError:
         return b""
-    try:
-        head = os.read(descriptor, _HEAD)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
     return head if len(head) == _HEAD and head[:4] == _MAGIC and head[4] == 2 else b""
 
 

@@ -1,26 +1,73 @@
-"""Find the stores below a folder by their contents."""
+"""The readers of all kinds of stores, and the search for stores below a folder by their contents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from sgl_tune.cache.folder import Folder, entered, open_folder
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
-from sgl_tune.stores.item import Item, Setting, setting_here
+from sgl_tune.stores.item import Budget, Item, Listing, OnError, Setting, listing, setting_here, size_of
 from sgl_tune.stores.readers.cubins import NAME as CUBINS
-from sgl_tune.stores.readers.known import BY_STORE, READERS
+from sgl_tune.stores.readers.cubins import FlashInferCubins
+from sgl_tune.stores.readers.cute_dsl import CuteDsl
+from sgl_tune.stores.readers.deep_gemm import DeepGemm
+from sgl_tune.stores.readers.flashinfer_jit import FlashInferModules
+from sgl_tune.stores.readers.halves import HostHalves
+from sgl_tune.stores.readers.inductor import Inductor
+from sgl_tune.stores.readers.moe_configs import MoeConfigs
+from sgl_tune.stores.readers.tilelang import TileLang
+from sgl_tune.stores.readers.triton import Triton
+from sgl_tune.stores.readers.tvm_ffi import TvmFfi
 from sgl_tune.stores.rows import AOT_PACKAGE, BY_ID
-from sgl_tune.stores.walk import Budget, OnError, listing
 
-STORE_IDS = tuple(id for id in BY_ID if id in BY_STORE)
 TACTICS = "tactics"
 _DEEPEST = 5
 _MOST_FOLDERS = 20_000
 _TOO_MANY = "more folders than are looked into: name the root of the stores itself"
 _NOT_STORES = ("autotune", "model_streamer", "ple", "rust_extensions", AOT_PACKAGE)
+
+
+class Driver:
+    store = "driver"
+
+    def is_one(self, folder: Folder, found: Listing) -> bool:
+        return folder.path.name in ("ComputeCache", "nv") and ("index" in found.files or bool(found.folders))
+
+    def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
+        size = size_of(folder)
+        if size.files:
+            yield Item(self.store, ".", folder.path, size)
+
+
+class Reader(Protocol):
+    @property
+    def store(self) -> str: ...
+
+    def is_one(self, folder: Folder, found: Listing) -> bool:
+        """Whether a folder of unknown name is a store of this reader's kind."""
+        ...
+
+    def items(self, folder: Folder, setting: Setting) -> Iterator[Item]: ...
+
+
+READERS: tuple[Reader, ...] = (
+    FlashInferModules(),
+    FlashInferCubins(),
+    HostHalves(),
+    Triton(),
+    Inductor(),
+    DeepGemm(),
+    CuteDsl(),
+    TileLang(),
+    TvmFfi(),
+    MoeConfigs(),
+    Driver(),
+)
+BY_STORE = {reader.store: reader for reader in READERS}
+STORE_IDS = tuple(id for id in BY_ID if id in BY_STORE)
 
 
 class Stored(NamedTuple):

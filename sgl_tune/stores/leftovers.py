@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sgl_tune.cache.folder import Folder, entered, open_folder
 from sgl_tune.cache.layouts.cache import is_private, is_temporary
 from sgl_tune.locks import take_lock
-from sgl_tune.stores.walk import DEEPEST_FOLDER, Budget, OnError, listing, size_of
+from sgl_tune.stores.item import DEEPEST_FOLDER, Budget, OnError, listing, size_of
 
 GOING = ".sgl-tune-removed-"
 _STAGING = re.compile(r"\.sgl-tune-[0-9a-f]{16}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import struct
 from pathlib import Path
-from typing import NamedTuple
 
 from sgl_tune.cache.folder import Folder
 from sgl_tune.stores.item import Fault
@@ -20,11 +19,7 @@ _DEPS_VERSIONS = (3, 4)
 _MOST_DEPS = 1 << 20
 _MOST_INPUTS = 50_000
 AGAIN = "it is compiled again, unless a package offers it"
-
-
-class _Edge(NamedTuple):
-    output: str
-    inputs: list[str]
+_Recorded = tuple[int, list[str]]  # an output's time, and the headers that it was made of
 
 
 class Freshness:
@@ -39,48 +34,40 @@ class Freshness:
         text = _text(folder, "build.ninja")
         if text is None:
             return Fault("stale", f"build.ninja cannot be read: {AGAIN}")
-        edges = [
-            _Edge(match[1], [word for word in match[3].split() if word not in ("|", "||")])
-            for match in _BUILD.finditer(text)
-        ]
-        outside = next((edge.output for edge in edges if not _is_below(edge.output, place)), None)
+        edges = [(match[1], match[3].split()) for match in _BUILD.finditer(text)]
+        outside = next((output for output, _ in edges if not _is_below(output, place)), None)
         if outside:
             where = shown(outside.rpartition("/")[0], 200)
             return Fault("moved", f"it was built in {where}: {AGAIN}")
         log = _log(_text(folder, ".ninja_log") or "")
         deps = _deps(folder)
-        for edge in edges:
-            why = self._edge(folder, edge, place, log, deps, is_here)
+        for output, words in edges:
+            inputs = [word for word in words if word not in ("|", "||")]
+            why = self._edge(folder, inputs, place, is_here, log.get(output), deps.get(output), _name(output))
             if why:
                 return Fault("stale", f"{why}: {AGAIN}")
         return None
 
     def _edge(
-        self,
-        folder: Folder,
-        edge: _Edge,
-        place: str,
-        log: dict[str, int],
-        deps: dict[str, tuple[int, list[str]]],
-        is_here: bool,
-    ) -> str | None:
-        name = _name(edge.output)
+        self, folder: Folder, inputs: list[str], place: str, is_here: bool,
+        logged: int | None, recorded: _Recorded | None, name: str,
+    ) -> str | None:  # fmt: skip
+        """Return why ninja would build the output `name` again. `logged`, `recorded`: what its log and its
+        list of dependencies have of the output."""
         status = folder.status(name)
         if status is None:
             return f"{name} is missing"
-        if edge.output not in log:
+        if logged is None:
             return f"ninja's log does not know {name}"
-        inputs = list(edge.inputs)
-        if any(not _is_below(one, place) for one in edge.inputs):  # an object, not the linked library
-            if edge.output not in deps:
+        if any(not _is_below(one, place) for one in inputs):  # an object, not the linked library
+            if recorded is None:
                 return f"ninja's dependencies of {name} are lost"
-            recorded, headers = deps[edge.output]
-            if recorded < status.st_mtime_ns:
+            if recorded[0] < status.st_mtime_ns:
                 return f"{name} is newer than what ninja recorded of it"
-            inputs += headers
+            inputs += recorded[1]
         if len(inputs) > _MOST_INPUTS:
             return f"{name} has {len(inputs):,} dependencies, which no build has"
-        built = min(log[edge.output], status.st_mtime_ns)
+        built = min(logged, status.st_mtime_ns)
         for one in inputs:
             changed = self._time(folder, one, place, is_here)
             if changed is None:
@@ -129,7 +116,7 @@ def _log(text: str) -> dict[str, int]:
     return found
 
 
-def _deps(folder: Folder) -> dict[str, tuple[int, list[str]]]:
+def _deps(folder: Folder) -> dict[str, _Recorded]:
     try:
         raw = folder.read(".ninja_deps")[1]
     except OSError:
@@ -140,10 +127,10 @@ def _deps(folder: Folder) -> dict[str, tuple[int, list[str]]]:
     return _records(raw, len(_DEPS_MAGIC) + 4, version) if version in _DEPS_VERSIONS else {}
 
 
-def _records(raw: bytes, at: int, version: int) -> dict[str, tuple[int, list[str]]]:
+def _records(raw: bytes, at: int, version: int) -> dict[str, _Recorded]:
     """Return the records up to the first that is cut off, as ninja itself reads a damaged log."""
     paths: list[str] = []
-    found: dict[str, tuple[int, list[str]]] = {}
+    found: dict[str, _Recorded] = {}
     head = 12 if version == 4 else 8
     while at + 4 <= len(raw):
         word = struct.unpack_from("<I", raw, at)[0]

@@ -12,10 +12,9 @@ from typing import Any
 
 from sgl_tune.cache.folder import Folder, entered, open_folder
 from sgl_tune.stores.find import Stored
-from sgl_tune.stores.item import Item
+from sgl_tune.stores.item import Item, read_json
 from sgl_tune.stores.readers.flashinfer_jit import CUTE
 from sgl_tune.stores.rows import AOT_PACKAGE
-from sgl_tune.stores.walk import read_json
 
 PACKAGE = "flashinfer_jit_cache"
 OFFER = "offer.json"

@@ -20,10 +20,9 @@ from sgl_tune.config_files.names import beside
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.stores.describe import stores_meant
 from sgl_tune.stores.find import Stored
-from sgl_tune.stores.item import Item
+from sgl_tune.stores.item import Item, size_of
 from sgl_tune.stores.leftovers import GOING, empty, sweep
 from sgl_tune.stores.rows import CONFIGS
-from sgl_tune.stores.walk import size_of
 from sgl_tune.units import count, human_bytes
 
 _WRITING_SECONDS = 3600.0  # a younger item may still be compiled

@@ -16,12 +16,11 @@ from sgl_tune.cache.folder import Folder, Owner, entered, open_folder
 from sgl_tune.cache.transaction import explained
 from sgl_tune.errors import WorkFailed
 from sgl_tune.stores.find import Stored
-from sgl_tune.stores.item import Setting
+from sgl_tune.stores.item import DEEPEST_FOLDER, Listing, Setting, listed, listing, read_json
 from sgl_tune.stores.offer import PACKAGE, offer_of, package_files
 from sgl_tune.stores.readers.cute_dsl import OBJECT
 from sgl_tune.stores.readers.triton import GROUP
 from sgl_tune.stores.rows import AOT_PACKAGE
-from sgl_tune.stores.walk import DEEPEST_FOLDER, Listing, listed, listing, read_json
 
 _NEW = ".sgl-tune-relocated-"
 Step = Callable[[], None]

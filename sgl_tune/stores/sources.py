@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+from sgl_tune.reading import open_regular
 
 _PACKAGES = {"tvm_ffi": "tvm_ffi", "pkg:flashinfer": "flashinfer", "pkg:deep_gemm": "deep_gemm"}
 _KERNELS = Path("kernels") / "jit"
@@ -65,15 +66,7 @@ def _digest(path: Path) -> str | None:
     import hashlib
 
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_regular(path, _LARGEST) as file:
+            return hashlib.sha256(file.read(os.fstat(file.fileno()).st_size)).hexdigest()
     except (OSError, ValueError):
         return None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
-            return None
-        return hashlib.sha256(os.read(descriptor, status.st_size)).hexdigest()
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)

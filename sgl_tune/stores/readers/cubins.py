@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from sgl_tune.cache.folder import Folder, entered
-from sgl_tune.stores.item import Fault, Item, Setting
-from sgl_tune.stores.walk import DEEPEST_FOLDER, Listing, listing
+from sgl_tune.stores.item import DEEPEST_FOLDER, Fault, Item, Listing, Setting, listing
 
 NAME = "cubins"
 _KINDS = (".cubin", ".so", ".h", ".txt", ".json")

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from sgl_tune.cache.folder import Folder
-from sgl_tune.stores.item import Fault, Item, Setting
-from sgl_tune.stores.walk import Listing, each, listing
+from sgl_tune.stores.item import Fault, Item, Listing, Setting, each, listing
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 OBJECT = re.compile(r"([0-9a-f]{64})\.o")
@@ -47,8 +46,6 @@ class CuteDsl:
         elif not size.bytes:
             faults.append(Fault("half-written", "it is empty: a start removes it and compiles again"))
         if not setting.writable and f"{file[:-2]}.lock" not in found.files:
-            says = (
-                "its lock file is missing, and this place is read-only: a start that looks it up dies of it"
-            )
-            faults.append(Fault("kills", says))
+            says = "its lock file is missing, and this place is read-only"
+            faults.append(Fault("kills", f"{says}: a start that looks it up dies of it"))
         return Item(self.store, name, folder.path / file, size, faults=tuple(faults))

@@ -11,8 +11,7 @@ from contextlib import suppress
 
 from sgl_tune.cache.folder import Folder, entered
 from sgl_tune.stores.elf import arch_of
-from sgl_tune.stores.item import Fault, Item, Setting
-from sgl_tune.stores.walk import Listing, below_size, each, listed, listing
+from sgl_tune.stores.item import Fault, Item, Listing, Setting, below_size, each, listed, listing
 
 _FOLDER = "cache"
 _KERNEL = re.compile(r"(\w+|kernel\..+)\.([0-9a-f]{8,64})")
@@ -39,19 +38,18 @@ class DeepGemm:
 
     def _kernel(self, folder: Folder, name: str) -> Iterator[Item]:
         found = listing(folder)
-        faults = tuple(_faults(folder.path.name, found))
-        arch = None if faults else arch_of(folder, _BINARY)
+        fault = _fault(folder.path.name, found)
+        arch, faults = (None, (fault,)) if fault else (arch_of(folder, _BINARY), ())
         yield Item(self.store, name, folder.path, below_size(folder, found), arch=arch, faults=faults)
 
 
-def _faults(kernel: str, found: Listing) -> Iterator[Fault]:
+def _fault(kernel: str, found: Listing) -> Fault | None:
     is_old = kernel.startswith("kernel.")
     if not is_old and _COMMITTED not in found.files:
-        yield Fault("half-written", f"{_COMMITTED} is missing: it is compiled again")
-        return
+        return Fault("half-written", f"{_COMMITTED} is missing: it is compiled again")
     for name in (_SOURCE, _BINARY) if is_old else (_BINARY,):
         if name not in found.files:
-            yield Fault("kills", f"{name} is missing: DeepGEMM ends a start that looks it up")
-            return
+            return Fault("kills", f"{name} is missing: DeepGEMM ends a start that looks it up")
     if not found.files[_BINARY].st_size:
-        yield Fault("kills", f"{_BINARY} is empty: a start that loads it dies of it")
+        return Fault("kills", f"{_BINARY} is empty: a start that loads it dies of it")
+    return None

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from sgl_tune.cache.folder import Folder, entered
 from sgl_tune.stores.elf import is_whole
-from sgl_tune.stores.item import Fault, Item, Setting
+from sgl_tune.stores.item import Fault, Item, Listing, Setting, below_size, each, listed, listing, read_json
 from sgl_tune.stores.ninja import Freshness
-from sgl_tune.stores.walk import Listing, below_size, each, listed, listing, read_json
 
 MODULES = "cached_ops"
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+]*")
@@ -27,13 +28,10 @@ class FlashInferModules:
 
     def is_one(self, folder: Folder, found: Listing) -> bool:
         for version in filter(_VERSION.fullmatch, found.folders):
-            try:
-                with entered(folder, version) as below:
-                    archs = [name for name in listing(below).folders if _ARCH.fullmatch(name)]
-                    if any(MODULES in listed(below, arch).folders for arch in archs):
-                        return True
-            except OSError:
-                continue
+            with suppress(OSError), entered(folder, version) as below:
+                archs = filter(_ARCH.fullmatch, listing(below).folders)
+                if any(MODULES in listed(below, arch).folders for arch in archs):
+                    return True
         return False
 
     def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
@@ -41,7 +39,7 @@ class FlashInferModules:
         return each(folder, versions, self.store, partial(self._of_version, setting))
 
     def _of_version(self, setting: Setting, folder: Folder, version: str) -> Iterator[Item]:
-        archs = (name for name in listing(folder).folders if _ARCH.fullmatch(name))
+        archs = filter(_ARCH.fullmatch, listing(folder).folders)
         return each(folder, archs, self.store, partial(self._of_arch, setting), f"{version}/")
 
     def _of_arch(self, setting: Setting, folder: Folder, name: str) -> Iterator[Item]:
@@ -93,23 +91,21 @@ def _as_ninja(
 
 
 def _cute_version(folder: Folder, module: str) -> dict[str, str]:
-    if not module.endswith(CUTE):
-        return {}
-    try:
-        told = read_json(folder, "meta.json")
-    except (OSError, ValueError):
-        return {}
-    version = told.get("cute_dsl_version") if isinstance(told, dict) else None
+    told = _meta(folder) if module.endswith(CUTE) else None
+    version = told.get("cute_dsl_version") if told else None
     return {"cutlass-dsl": version} if isinstance(version, str) else {}
+
+
+def _meta(folder: Folder) -> dict[str, Any] | None:
+    """Return what a module of CuTe DSL's says of itself, or None if that cannot be read."""
+    with suppress(OSError, ValueError):
+        told = read_json(folder, "meta.json")
+        return told if isinstance(told, dict) else None
+    return None
 
 
 def _cute_faults(folder: Folder, found: Listing) -> Iterator[Fault]:
     if not any(name.endswith(".o") for name in found.files):
         yield Fault("half-written", "it has no object yet: it is compiled at the start that asks for it")
-        return
-    try:
-        told = read_json(folder, "meta.json")
-    except (OSError, ValueError):
-        told = None
-    if not isinstance(told, dict):
+    elif _meta(folder) is None:
         yield Fault("half-written", "its meta.json cannot be read: a start removes it and compiles again")

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from sgl_tune.cache.folder import Folder
 from sgl_tune.stores.elf import is_whole
-from sgl_tune.stores.item import Fault, Item, Setting
-from sgl_tune.stores.walk import Listing, each, listing
+from sgl_tune.stores.item import Fault, Item, Listing, Setting, each, listing
 
 _HALF = re.compile(r"[0-9a-f]{64}\.so")
 _FOLDERS = (re.compile(r"\d+\.\d+\.\d+[\w.+]*"), re.compile(r"\d+"), re.compile(r"\w+"))

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from sgl_tune.cache.folder import Folder, entered
-from sgl_tune.stores.item import Fault, Item, Setting
+from sgl_tune.stores.item import Fault, Item, Listing, Setting, below_size, each, listing
 from sgl_tune.stores.readers.triton import kernels
-from sgl_tune.stores.walk import Listing, below_size, each, listing
 
 _GRAPHS, _AUTOGRAD = "fxgraph", "aotautograd"
 _CODE = re.compile(r"[a-z0-9]{2}")

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from sgl_tune.cache.folder import Folder, entered
 from sgl_tune.config_files.contents import contents
 from sgl_tune.config_files.names import BESIDE, FOLDER, beside, config_name, triton_of
-from sgl_tune.stores.item import Fault, Item, Setting
-from sgl_tune.stores.walk import Listing, listed, listing
+from sgl_tune.stores.item import Fault, Item, Listing, Setting, listed, listing
 
 
 class MoeConfigs:

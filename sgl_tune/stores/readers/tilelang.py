@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from sgl_tune.cache.folder import Folder
-from sgl_tune.stores.item import Fault, Item, Setting
-from sgl_tune.stores.walk import Listing, below_size, each, listed, listing, read_json
+from sgl_tune.stores.item import Fault, Item, Listing, Setting, below_size, each, listed, listing, read_json
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _VERSION = re.compile(r"\d+\.\d+[\w.+]*")
@@ -55,10 +55,7 @@ def _faults(folder: Folder, found: Listing) -> Iterator[Fault]:
 
 def _fits(folder: Folder, found: Listing) -> bool:
     """Whether the files' sizes match the manifest. TileLang itself compares hashes."""
-    try:
-        files: Any = read_json(folder, "manifest.json")["files"]
-        return all(found.files[name].st_size == told["size"] for name, told in dict(files).items()) and bool(
-            files
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        files: dict[str, Any] = dict(read_json(folder, "manifest.json")["files"])
+        return bool(files) and all(found.files[name].st_size == told["size"] for name, told in files.items())
+    return False

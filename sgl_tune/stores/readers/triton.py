@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sgl_tune.cache.folder import Folder
-from sgl_tune.stores.item import Fault, Item, Setting
-from sgl_tune.stores.walk import Listing, each, listing, read_json
+from sgl_tune.stores.item import Fault, Item, Listing, Setting, each, listing, read_json
 from sgl_tune.units import shown
 
 GROUP = "__grp__"
@@ -48,7 +47,7 @@ def _kernel(setting: Setting, store: str, folder: Folder, name: str) -> Iterator
         faults += _without_group(found)
     elif setting.looks:
         place = f"{setting.place}/{folder.path.name}"
-        faults += [fault for group in groups for fault in look_up(folder, group, found, place, setting)]
+        faults += filter(None, [_look_up(folder, group, found, place, setting) for group in groups])
     python = next((f"{m[1]}.{m[2]}" for file in found.files if (m := _PYTHON.search(file))), None)
     yield Item(store, name, folder.path, found.size, versions, arch, python, tuple(faults))
 
@@ -89,46 +88,32 @@ def _arch(target: dict[str, Any]) -> str | None:
     return arch if isinstance(arch, str) else None
 
 
-def look_up(folder: Folder, group: str, found: Listing, place: str, setting: Setting) -> Iterator[Fault]:
-    """Look up a group as get_group does in a store that is seen at `place`; yield the faults."""
+def _look_up(folder: Folder, group: str, found: Listing, place: str, setting: Setting) -> Fault | None:
+    """Look up a group as get_group does in a store that is seen at `place`; return its fault, or None."""
     try:
         told = read_json(folder, group)
     except (OSError, ValueError) as error:
-        yield Fault("half-written", f"{group} cannot be read ({error}): it is compiled again")
-        return
+        return Fault("half-written", f"{group} cannot be read ({error}): it is compiled again")
     children = told.get("child_paths") if isinstance(told, dict) else None
     if not isinstance(told, dict) or not isinstance(children, (dict, type(None))):
-        yield Fault("kills", f"{group} is {shown(told)}: a start that looks it up dies of it")
-        return
+        return Fault("kills", f"{group} is {shown(told)}: a start that looks it up dies of it")
     if children is None or group.removeprefix(GROUP) not in children:
-        yield Fault(
-            "half-written", f"{group} does not name the kernel's own description: it is compiled again"
-        )
-        return
-    yield from _children(children, found, place, setting)
+        says = f"{group} does not name the kernel's own description: it is compiled again"
+        return Fault("half-written", says)
+    faults = (_child(name, path, found, place, setting) for name, path in children.items())
+    return next(filter(None, faults), None)
 
 
-def _children(children: dict[str, Any], found: Listing, place: str, setting: Setting) -> Iterator[Fault]:
-    for name, path in children.items():
-        if not isinstance(path, str):
-            yield Fault("kills", f"the path of {name} is {shown(path)}: a start that looks it up dies of it")
-            return
-        where, _, file = os.path.normpath(path).rpartition("/")
-        inside = where == place
-        if inside and file in found.files:
-            if name.endswith(_BINARIES) and not found.files[file].st_size:
-                yield Fault("kills", f"{name} is empty: a start that loads it dies of it")
-                return
-        elif inside:
-            yield Fault("half-written", f"{name} is missing: it is compiled again")
-            return
-        else:
-            yield _moved(path, setting)
-            return
-
-
-def _moved(path: str, setting: Setting) -> Fault:
-    still = setting.is_here and "\0" not in path and Path(path).exists()
-    says = "found there today, and compiled again once that is gone" if still else "it is compiled again"
-    where = shown(path.rpartition("/")[0], 200)
-    return Fault("moved", f"its group points to {where}: {says}", still)
+def _child(name: str, path: Any, found: Listing, place: str, setting: Setting) -> Fault | None:
+    if not isinstance(path, str):
+        return Fault("kills", f"the path of {name} is {shown(path)}: a start that looks it up dies of it")
+    where, _, file = os.path.normpath(path).rpartition("/")
+    if where != place:
+        still = setting.is_here and "\0" not in path and Path(path).exists()
+        says = "found there today, and compiled again once that is gone" if still else "it is compiled again"
+        return Fault("moved", f"its group points to {shown(path.rpartition('/')[0], 200)}: {says}", still)
+    if file not in found.files:
+        return Fault("half-written", f"{name} is missing: it is compiled again")
+    if name.endswith(_BINARIES) and not found.files[file].st_size:
+        return Fault("kills", f"{name} is empty: a start that loads it dies of it")
+    return None

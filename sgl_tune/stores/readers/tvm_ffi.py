@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from sgl_tune.cache.folder import Folder, entered
 from sgl_tune.stores.elf import is_whole
-from sgl_tune.stores.item import Fault, Item, Setting
-from sgl_tune.stores.walk import Listing, below_size, each, listed, listing, read_json
+from sgl_tune.stores.item import Fault, Item, Listing, Setting, below_size, each, listed, listing, read_json
 from sgl_tune.units import shown
 
 _TARGET = re.compile(r"(sm|mp)\d+[a-z]?|gfx\w+|sail_[\w.-]+")
@@ -36,15 +36,11 @@ class TvmFfi:
         return any(self._is_target(folder, name) for name in found.folders if _TARGET.fullmatch(name))
 
     def _is_target(self, folder: Folder, name: str) -> bool:
-        try:
-            with entered(folder, name) as target:
-                return any(
-                    build.startswith((_BUILD, _STAGING))
-                    for module in listing(target).folders[:8]
-                    for build in listed(target, module).folders
-                )
-        except OSError:
-            return False
+        with suppress(OSError), entered(folder, name) as target:
+            modules = listing(target).folders[:8]
+            builds = (build for module in modules for build in listed(target, module).folders)
+            return any(build.startswith((_BUILD, _STAGING)) for build in builds)
+        return False
 
     def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
         found = listing(folder)
@@ -52,8 +48,7 @@ class TvmFfi:
         yield from each(folder, names, self.store, partial(self._below, setting))
         for name in sorted(name for name in found.files if name.endswith(".so")):
             size = found.only(name).size
-            empty = Fault("kills", "it is empty: a start that loads it dies of it")
-            faults = () if size.bytes else (empty,)
+            faults = () if size.bytes else (Fault("kills", "it is empty: a start that loads it dies of it"),)
             yield Item(self.store, name, folder.path / name, size, faults=faults)
 
     def _below(self, setting: Setting, folder: Folder, name: str) -> Iterator[Item]:
@@ -129,14 +124,10 @@ def deps_key(entries: list[list[str]]) -> str:
 
 def _module(folder: Folder, name: str) -> Item:
     found = listing(folder)
-    libraries = [file for file in found.files if file.endswith(".so")]
-    faults: tuple[Fault, ...] = ()
+    libraries = [status for file, status in found.files.items() if file.endswith(".so")]
+    says = "its library is empty: a start fails to load it, and compiles it again"
     if not libraries:
-        faults = (
-            Fault("half-written", "it has no library yet: it is compiled at the start that asks for it"),
-        )
-    elif not all(found.files[file].st_size for file in libraries):
-        faults = (
-            Fault("half-written", "its library is empty: a start fails to load it, and compiles it again"),
-        )
+        says = "it has no library yet: it is compiled at the start that asks for it"
+    is_whole = libraries and all(status.st_size for status in libraries)
+    faults = () if is_whole else (Fault("half-written", says),)
     return Item("tvm-ffi", name, folder.path, below_size(folder, found), faults=faults)
