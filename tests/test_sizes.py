@@ -28,7 +28,7 @@ MOST_LINES = {
     "moe_configs": 839, "config_files": 328, "config_tuning": 559, "pins": 156, "forward": 896, "ghost":
     6558, "graphs": 384, "layers": 1924, "models": 1316, "decoder": 1030, "moe": 1126, "record": 796,
     "server": 2770, "sglang": 2828, "simulate": 842, "start": 579, "__main__": 6, "asking": 710,
-    "cache": 3188, "cli": 1251, "commands": 3311, "compile": 1042,
+    "cache": 3124, "cli": 1251, "commands": 3309, "compile": 1042,
     "deployment": 2523, "errors": 40, "explain": 545, "export":
     421, "fleet": 1582, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
     "memory": 3314, "processes": 696,

@@ -113,6 +113,5 @@ class Verdict:
         return int(self.tunes == "unplanned" or self.obstacle is not None)
 
     def to_json(self) -> dict[str, Any]:
-        unknown = [gap._asdict() for gap in self.gaps]
-        said = {"tunes": self.tunes, "says": self.says, "unplanned": unknown, "obstacle": self.obstacle}
-        return {**said, "advice": None}
+        said = {"tunes": self.tunes, "says": self.says, "obstacle": self.obstacle, "advice": None}
+        return {**said, "unplanned": [gap._asdict() for gap in self.gaps]}

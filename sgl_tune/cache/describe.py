@@ -10,7 +10,6 @@ from typing import Any
 from sgl_tune.cache.filters import Filter
 from sgl_tune.cache.layouts.cache import is_unfinished
 from sgl_tune.cache.layouts.readers import LAYOUTS
-from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import Entry
 from sgl_tune.cache.scan import Content, ScannedCache
 from sgl_tune.units import count, human_bytes
@@ -33,7 +32,7 @@ def cache_json(cache: ScannedCache, with_entries: bool, filters: Sequence[Filter
         "files": [
             {
                 "path": str(file.path),
-                "rank": rank_json(file.rank),
+                "rank": file.rank._asdict() if file.rank else None,
                 "entries": file.content.entries,
                 "bytes": file.bytes,
                 "digest": file.digest,
@@ -54,10 +53,6 @@ def cache_json(cache: ScannedCache, with_entries: bool, filters: Sequence[Filter
     return data
 
 
-def rank_json(rank: RankName | None) -> dict[str, Any] | None:
-    return {"tp": rank.tp, "pp": rank.pp, "dp": rank.dp, "gpu": rank.gpu} if rank else None
-
-
 def entry_json(entry: Entry) -> dict[str, Any]:
     parts = entry.parts
     return {
@@ -74,13 +69,13 @@ def entry_json(entry: Entry) -> dict[str, Any]:
 
 def wanted(content: Content, filters: Sequence[Filter]) -> list[Entry]:
     """Return the entries that pass the filters, sorted by op, then by bucket."""
-    entries = [entry for entry in content.read_entries() if all(f.keeps_entry(entry) for f in filters)]
-    return sorted(entries, key=_reading_order)
 
+    def order(entry: Entry) -> tuple[str, int, str]:
+        parts = entry.parts
+        return (parts.op, parts.bucket or 0, entry.key) if parts else ("", 0, entry.key)
 
-def _reading_order(entry: Entry) -> tuple[str, int, str]:
-    parts = entry.parts
-    return (parts.op, parts.bucket or 0, entry.key) if parts else ("", 0, entry.key)
+    entries = content.read_entries()
+    return sorted((entry for entry in entries if all(f.keeps_entry(entry) for f in filters)), key=order)
 
 
 def place_text(cache: ScannedCache) -> str:
@@ -121,14 +116,12 @@ def remarks(cache: ScannedCache) -> list[str]:
     if len(dead) < len(cache.cache.leftovers):
         said.append(f"{name}: an interrupted write; the next `sgl-tune warm` or `prune` settles it")
     if dead:
-        said.append(
-            f"{name}: {count(len(dead), 'temporary file')} of writers; `prune --stale` knows the dead"
-        )
+        what = count(len(dead), "temporary file")
+        said.append(f"{name}: {what} of writers; `prune --stale` knows the dead")
     if cache.cache.runs:
         size = sum(path.lstat().st_size for path in cache.cache.runs if os.path.lexists(path))
-        said.append(
-            f"{name}: {count(len(cache.cache.runs), 'old run')}, {human_bytes(size)}; no server reads them"
-        )
+        what = f"{count(len(cache.cache.runs), 'old run')}, {human_bytes(size)}"
+        said.append(f"{name}: {what}; no server reads them")
     return said
 
 

@@ -26,7 +26,6 @@ _NUMBERS: dict[str, tuple[Callable[[ScannedCache], float | None], Callable[[str]
     "entries": (lambda cache: cache.entries, lambda text: _parse_count(text)),
     "ranks": (lambda cache: len(cache.files), lambda text: _parse_count(text)),
 }
-Same = Callable[[str, str], bool]
 
 
 def _named(text: str, wanted: str) -> bool:
@@ -49,16 +48,14 @@ def _words(text: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", text.lower())
 
 
-_SAME: dict[str, Same] = {"gpu": _among_words, "model": _of_path, "op": _named}
+_SAME: dict[str, Callable[[str, str], bool]] = {"gpu": _among_words, "model": _of_path, "op": _named}
 _TEXTS: dict[str, Callable[[ScannedCache], str | None]] = {
     "flashinfer": lambda cache: cache.cache.flashinfer,
     "arch": lambda cache: cache.cache.arch,
     "key": lambda cache: cache.cache.key,
     "layout": lambda cache: cache.cache.layout,
     "gpu": lambda cache: (cache.environment or {}).get("gpu"),
-    "model": lambda cache: (
-        cache.manifest.key_parts[0] if cache.manifest and cache.manifest.key_parts else None
-    ),
+    "model": lambda cache: next(iter(cache.manifest.key_parts if cache.manifest else ()), None),
     "agree": lambda cache: "yes" if cache.agree else "no",
 }
 _ENTRIES: dict[str, Callable[[Entry], str | None]] = {
@@ -78,9 +75,7 @@ class Filter(NamedTuple):
 
     def keeps(self, cache: ScannedCache) -> bool:
         if self.field in _ENTRIES:
-            return any(
-                self.keeps_entry(entry) for content in cache.contents for entry in content.read_entries()
-            )
+            return any(map(self.keeps_entry, (e for one in cache.contents for e in one.read_entries())))
         if self.field in _TEXTS:
             return self._is(_TEXTS[self.field](cache))
         number = _NUMBERS[self.field][0](cache)

@@ -61,44 +61,33 @@ class Save(Enum):
     SKIPPED = "skipped"
 
 
-class _Died(Exception):
-    def __init__(self, cause: Exception, key: str | None = None) -> None:
-        super().__init__(str(cause))
-        self.raised = Raised(type(cause).__name__, str(cause), key)
-
-
 def load_document(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashInfer) -> Outcome:
     try:
         return _load(document, target, reader)
-    except _Died as error:
-        return error.raised
     except (RecursionError, ValueError) as error:
         return Raised(type(error).__name__, str(error))
 
 
-def _load(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashInfer) -> Loaded | Ignored:
+def _load(document: Mapping[str, Any], target: Mapping[str, str], reader: FlashInfer) -> Outcome:
     saved = document.get(METADATA)
     if saved is not None:
         if not (reader.tells_unknown or isinstance(saved, dict)):
-            raise _Died(AttributeError(f"{METADATA} must be a JSON object, not {type(saved).__name__}"))
+            why = f"{METADATA} must be a JSON object, not {type(saved).__name__}"
+            return Raised("AttributeError", why)
         hard, soft = metadata_mismatches(saved, target, reader)
         if hard or soft:
             for mismatch in hard.values():
                 str(mismatch.saved)  # the loader prints the value, which fails if it is nested too deep
             return Ignored(hard, soft)
-    if RECORDS in reader.members:
-        _check_records(document.get(RECORDS, {}))
+    records = document.get(RECORDS, {}) if RECORDS in reader.members else {}
+    if not isinstance(records, dict):
+        return Raised("ValueError", f"{RECORDS} must be a JSON object, not {type(records).__name__}")
+    if records:
+        copy.deepcopy(records)
     return _load_entries(document, reader)
 
 
-def _check_records(records: Any) -> None:
-    if not isinstance(records, dict):
-        raise ValueError(f"{RECORDS} must be a JSON object, not {type(records).__name__}")
-    if records:
-        copy.deepcopy(records)
-
-
-def _load_entries(document: Mapping[str, Any], reader: FlashInfer) -> Loaded:
+def _load_entries(document: Mapping[str, Any], reader: FlashInfer) -> Loaded | Raised:
     entries: dict[str, tuple[str, Any]] = {}
     policies: dict[str, tuple[Any, ...]] = {}
     skipped = []
@@ -115,7 +104,7 @@ def _load_entries(document: Mapping[str, Any], reader: FlashInfer) -> Loaded:
             if reader.keeps_policies and len(value) > 2:
                 policies[key] = tuple(value[2])
         except (TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-            raise _Died(error, key) from None
+            return Raised(type(error).__name__, str(error), key)
         entries[key] = (runner, tactic)
     return Loaded(entries, policies, tuple(skipped))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sgl_tune.cache.folder import Folder, LeadsOut, Signature, entered
+from sgl_tune.cache.folder import Folder, LeadsOut, entered
 from sgl_tune.cache.layouts.cache import LOCK, Cache, is_unfinished
 from sgl_tune.cache.lock import FolderBusy
 from sgl_tune.cache.prune import WRITING_SECONDS, Removal
@@ -70,23 +70,16 @@ def _objection(removal: Removal, folder: Folder) -> str | None:
     """Return why a cache must stay now: a server, which takes no lock, may have written since the plan."""
     if not removal.whole:
         return None
-    if any(_signature(folder, path) not in (None, seen) for path, seen in removal.seen.items()):
+    names = {str(path.relative_to(folder.path)): seen for path, seen in removal.seen.items()}
+    if any(folder.signature(name) not in (None, seen) for name, seen in names.items()):
         return "written since"
     if any(RankName.parse(name) and folder.path / name not in removal.seen for name in folder.names()):
         return "written since"
     leftovers = (path for path in removal.cache.leftovers if not is_unfinished(path.name))
-    if any(_exists_since(folder, path) < WRITING_SECONDS for path in leftovers):
+    there = filter(None, (folder.status(str(path.relative_to(folder.path))) for path in leftovers))
+    if any(time.time() - status.st_mtime < WRITING_SECONDS for status in there):
         return "a server may be writing to it"
     return None
-
-
-def _signature(folder: Folder, path: Path) -> Signature | None:
-    return folder.signature(str(path.relative_to(folder.path)))
-
-
-def _exists_since(folder: Folder, path: Path) -> float:
-    status = folder.status(str(path.relative_to(folder.path)))
-    return time.time() - status.st_mtime if status else float("inf")
 
 
 def _remove(removal: Removal, folder: Folder) -> int:

@@ -13,8 +13,7 @@ from runtime.flashinfer.versions import METADATA
 from sgl_tune.cache.folder import Slurped, Way, read_below, reader
 from sgl_tune.cache.layouts.cache import Cache, RankFile
 from sgl_tune.cache.layouts.find import resolve
-from sgl_tune.cache.layouts.listing import OnError
-from sgl_tune.cache.layouts.readers import ONE_FILE
+from sgl_tune.cache.layouts.readers import ONE_FILE, OnError
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.cache.record import RESERVED, BrokenCacheFile, CacheFile, Entry, parse_cache_file, sha256_of
 
@@ -85,11 +84,8 @@ class Scanner:
         known = self._recent.get(clue)
         if known is None or known[0] != raw:
             digest = sha256_of(raw) if self._digests else None
-            known = self._recent[clue] = (
-                raw,
-                _parse(path, cache.layout, raw)._replace(root=cache.root),
-                digest,
-            )
+            content = _parse(path, cache.layout, raw)._replace(root=cache.root)
+            known = self._recent[clue] = (raw, content, digest)
             if len(self._recent) > _RECENT:
                 del self._recent[next(iter(self._recent))]
         return known[1], known[2]
@@ -101,12 +97,11 @@ def _unreadable(file: RankFile, cache: Cache, error: OSError) -> ScannedFile:
 
 
 def _parse(path: Path, layout: str, raw: bytes) -> Content:
-    is_entry = layout == "flashinfer-v2"
     try:
         file = parse_cache_file(path, raw)
     except BrokenCacheFile as error:
         return Content(path, layout, problem=error.what)
-    if is_entry:
+    if layout == "flashinfer-v2":
         problem = _entry_problem(file.document)
         return Content(path, layout, entries=0 if problem else 1, problem=problem)
     environment = file.metadata if isinstance(file.metadata, dict) else None

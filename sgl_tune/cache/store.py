@@ -50,9 +50,6 @@ class _Merged:
     set_aside: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def serialise(self) -> bytes:
-        return serialise(self.metadata, self.entries, self.records or None, writer=self.writer)
-
 
 def write_group(
     paths: Sequence[Path],
@@ -78,7 +75,7 @@ def write_group(
             kept = dict(merged.entries)
             merged.entries.update(entries)
             merged.records.update(records or {})
-            content = merged.serialise()
+            content = serialise(merged.metadata, merged.entries, merged.records or None, merged.writer)
             files = merged.set_aside | dict.fromkeys(names, content)
             if manifest:
                 files[MANIFEST] = _stamp(manifest, folder, names, content)
@@ -180,7 +177,8 @@ def _stamp(manifest: Manifest, folder: Folder, names: Sequence[str], content: by
     measurements of entries that are kept."""
     before = _manifest_in(folder)
     digest, older = sha256(content).hexdigest(), before.races.items()
-    files = {name: other for name, other in before.files.items() if _is_there(folder, name)}
+    named = {name: other for name, other in before.files.items() if RankName.parse(name)}
+    files = {name: other for name, other in named.items() if folder.status(name)}
     return replace(
         manifest,
         files=dict(sorted({**files, **dict.fromkeys(names, digest)}.items())),
@@ -198,10 +196,6 @@ def _manifest_in(folder: Folder) -> Manifest:
         return parse_manifest(folder.path / MANIFEST, raw or b"")
     except (OSError, BrokenManifest):
         return Manifest({})
-
-
-def _is_there(folder: Folder, name: str) -> bool:
-    return RankName.parse(name) is not None and folder.status(name) is not None
 
 
 def _report(

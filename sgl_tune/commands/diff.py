@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from sgl_tune.cache.completion import keys
 from sgl_tune.cache.diff import NOISE, Change, Comparison, Difference, check_not_empty, compare
-from sgl_tune.cache.layouts.find import resolve
+from sgl_tune.cache.layouts.find import keys, resolve
 from sgl_tune.cache.record import Entry, parse_key
 from sgl_tune.cache.scan import ScannedCache, Scanner
 from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink

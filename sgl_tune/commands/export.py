@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from sgl_tune.cache.completion import keys
-from sgl_tune.cache.layouts.find import resolve
+from sgl_tune.cache.layouts.find import keys, resolve
 from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option

@@ -8,9 +8,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sgl_tune.cache.completion import keys
 from sgl_tune.cache.describe import cache_json, deployment_text, place_text, remarks, tactic_text, wanted
 from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
+from sgl_tune.cache.layouts.find import keys
 from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cache.record import Entry
 from sgl_tune.cache.scan import ScannedCache, Scanner

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from sgl_tune.asking.whom import ByServer
-from sgl_tune.cache.completion import keys
+from sgl_tune.cache.layouts.find import keys
 from sgl_tune.cli.format import CacheDirOption, Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from sgl_tune.cache.completion import keys
+from sgl_tune.cache.layouts.find import keys
 from sgl_tune.cli.format import FindingsFormat, FindingsFormatOption, LockOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option

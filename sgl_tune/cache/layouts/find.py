@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sgl_tune.cache.disk import kind_of
 from sgl_tune.cache.folder import Way
 from sgl_tune.cache.layouts.cache import KEY, MANIFEST, SHORTEST_KEY, Cache, RankFile
-from sgl_tune.cache.layouts.listing import OnError, list_folder, list_on
-from sgl_tune.cache.layouts.readers import LAYOUTS, read_cache
+from sgl_tune.cache.layouts.readers import LAYOUTS, OnError, list_folder, list_on, read_cache
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.errors import UsageError, WorkFailed
+from sgl_tune.deployment.cache_dir import default_cache_dir
+from sgl_tune.errors import SglTuneError, UsageError, WorkFailed
 
 _DEEPEST = 8
 
@@ -124,3 +124,14 @@ def _around(path: Path, on_error: OnError) -> Cache:
             if mine:
                 return cache._replace(files=tuple(mine), leftovers=(), runs=())
     return Cache(path.parent, "files", files=(RankFile(path, RankName.parse(path.name)),))
+
+
+def keys(ctx: Any) -> list[str]:
+    """Return the existing caches' keys, for shell completion."""
+    given = ctx.params.get("cache_dir")  # still text during completion
+    root = Path(given) if given else default_cache_dir()
+    try:
+        found = resolve(None, root, on_error=lambda error: None)
+    except (OSError, SglTuneError):
+        return []
+    return sorted({cache.key for cache in found if cache.key})

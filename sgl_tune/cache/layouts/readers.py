@@ -1,22 +1,79 @@
-"""The layouts of caches, each with its reader: SGLang's, vLLM's, and FlashInfer's managed store."""
+"""The layouts of caches, each with its reader: SGLang's, vLLM's, and FlashInfer's managed store. A reader
+recognises its layout by the names in a folder."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from sgl_tune.cache.folder import read_below
-from sgl_tune.cache.layouts.cache import BROKEN, KEY, MANIFEST, Cache, RankFile
-from sgl_tune.cache.layouts.listing import Listing, OnError, list_folder
+from sgl_tune.cache.folder import Way, read_below
+from sgl_tune.cache.layouts.cache import BROKEN, KEY, MANIFEST, Cache, RankFile, is_private
 from sgl_tune.cache.rank_names import RankName, VllmRank
 
 ONE_FILE = "autotune_configs.json"
 _BEGIN = "autotune_configs"
 _ROOT = "flashinfer_autotune_cache"
 _ARCH = re.compile(r"sm\d{2,4}[a-z]?|cpu")
+OnError = Callable[[OSError], None]
+
+
+class Listing(NamedTuple):
+    folder: Path
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+    root: Path
+
+    def paths(self, names: tuple[str, ...] | list[str]) -> tuple[Path, ...]:
+        return tuple(self.folder / name for name in names)
+
+    def parents(self, count: int) -> list[str]:
+        """Return the names of the folder and its ancestors, nearest first."""
+        parts = self.folder.parts
+        if len(parts) > count and ".." not in parts:
+            return list(parts[: -count - 1 : -1])
+        here = os.path.abspath(self.folder).split(os.sep)  # noqa: PTH100, PTH206 resolve() follows links
+        return (here[::-1] + [""] * count)[:count]
+
+    def temporary(self) -> list[str]:
+        """Return the temporary files of any writer."""
+        return [name for name in self.files if name.startswith(".") and name.endswith((".tmp", ".journal"))]
+
+
+def list_folder(folder: Path, root: Path, on_error: OnError) -> Listing:
+    with Way() as way:
+        return list_on(way, folder, root, on_error)
+
+
+def list_on(way: Way, folder: Path, root: Path, on_error: OnError) -> Listing:
+    """Return one folder's names, without private folders. Links to folders are left out: they may lead in
+    circles or elsewhere."""
+    files, folders = [], []
+    try:
+        with os.scandir(way.to(folder, root).descriptor) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    files.append(entry.name)
+                elif entry.is_dir(follow_symlinks=False):
+                    folders += [] if is_private(entry.name) else [entry.name]
+                elif not _leads_to_folder(entry):
+                    files.append(entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it was removed meanwhile
+    except OSError as error:
+        error.filename = error.filename or str(folder)  # Python gives no name for a descriptor
+        on_error(error)
+    return Listing(folder, tuple(sorted(files)), tuple(sorted(folders)), root)
+
+
+def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 class Layout(NamedTuple):
@@ -57,12 +114,10 @@ VLLM = Layout("vllm", "vLLM", (_ROOT,), _read_vllm)
 def _read_sglang(listing: Listing, on_error: OnError) -> Cache | None:
     key, arch, version = listing.parents(3)
     placed = bool(_ARCH.fullmatch(arch) and KEY.fullmatch(key) and not are_vllms(listing.files))
-    ranks = [(name, rank) for name in listing.files if (rank := RankName.parse(name))]
+    ranks = [(rank.order, rank, name) for name in listing.files if (rank := RankName.parse(name))]
     if not ranks and not placed:
         return None
-    files = (
-        RankFile(listing.folder / name, rank) for name, rank in sorted(ranks, key=lambda pair: pair[1].order)
-    )
+    files = (RankFile(listing.folder / name, rank) for _, rank, name in sorted(ranks))
     broken = [name for name in listing.files if name.endswith(BROKEN)]
     runs = list_folder(listing.folder / "runs", listing.root, on_error) if "runs" in listing.folders else None
     leftovers = listing.paths(listing.temporary()) + (runs.paths(runs.temporary()) if runs else ())
