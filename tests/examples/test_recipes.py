@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from tests.examples.recipes import EXAMPLES, Step, docker_steps, pod_steps, workflow_steps
+from tests.programs import program
 from tests.sgl_tune.running import PROGRAM, environment
 from tests.sgl_tune.stores.make import TRITON, triton_kernel
 from tests.warm.test_warm import MODEL
@@ -59,9 +60,7 @@ class Bench:
         self.login = json.dumps({"auths": {f"localhost:{registry.port}": {"auth": login}}})
         for place in (self.docker, self._made(".docker")):
             (place / "config.json").write_text(self.login)
-        program = self._made("bin") / "sgl-tune"
-        program.write_text(f'#!/bin/sh\nexec {" ".join(PROGRAM)} "$@"\n')
-        program.chmod(0o755)
+        program(folder / "bin/sgl-tune", f'exec {" ".join(PROGRAM)} "$@"')
 
     def _made(self, name: str) -> Path:
         (self.folder / name).mkdir(exist_ok=True)

@@ -16,6 +16,7 @@ import pytest
 from runtime.ghost import build
 from runtime.ghost.build import NotBuilt, is_whole, library
 from tests.ghost.c_running import built, environment, make_environment
+from tests.programs import program
 from tests.warm.processes import until
 
 FIRST_USE = """
@@ -44,15 +45,9 @@ def folders(cache: Path) -> list[Path]:
 @pytest.fixture
 def counting_compiler(tmp_path: Path) -> dict[str, str]:
     """A `cc` that is slow and writes a line for each library that it makes."""
-    folder, real = tmp_path / "bin", shutil.which("cc")
-    folder.mkdir()
-    script = folder / "cc"
-    script.write_text(
-        f'#!/bin/sh\ncase "$*" in *-shared*) echo made >> {tmp_path}/made; sleep 0.3;; esac\n'
-        f'exec {real} "$@"\n'
-    )
-    script.chmod(0o755)
-    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+    made = f'case "$*" in *-shared*) echo made >> {tmp_path}/made; sleep 0.3;; esac'
+    script = program(tmp_path / "bin/cc", f'{made}\nexec {shutil.which("cc")} "$@"')
+    return {"PATH": f"{script.parent}:{os.environ['PATH']}"}
 
 
 def test_a_second_use_builds_nothing_and_leaves_the_folder_alone() -> None:
@@ -148,12 +143,8 @@ def test_without_a_compiler_one_line_says_what_to_install(
 def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / "cc"
-    script.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && echo "cc 1.0" && exit 0\n'
-        'echo "x.c:1: error: no stdio.h" >&2; exit 1\n'
-    )
-    script.chmod(0o755)
+    version = '[ "$1" = --version ] && echo "cc 1.0" && exit 0'
+    program(tmp_path / "cc", f'{version}\necho "x.c:1: error: no stdio.h" >&2; exit 1')
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NotBuilt, match=r"cc \(cc 1.0\) failed: x.c:1: error: no stdio.h"):
         library([environment()], tmp_path)
@@ -163,10 +154,7 @@ def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(
 def test_the_compiler_of_the_ziglang_wheel_in_the_servers_environment_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    zig = tmp_path / "ziglang" / "zig"
-    zig.parent.mkdir()
-    zig.write_text("#!/bin/sh\necho clang version 20\n")
-    zig.chmod(0o755)
+    zig = program(tmp_path / "ziglang/zig", "echo clang version 20")
     monkeypatch.setenv("PATH", "/usr/bin/nowhere")
     monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
     assert build.find_compiler([tmp_path]).command == (str(zig), "cc")

@@ -12,6 +12,7 @@ from runtime.ghost.cage import lacking
 from runtime.ghost.inside.cage import landlock
 from tests.ghost.caged import Said, caged
 from tests.ghost.listening import Listener, listener
+from tests.programs import program
 from tests.warm.processes import until
 
 __all__ = ["listener"]
@@ -112,8 +113,7 @@ TRIED = {
 def test_what_is_tried_is_refused_and_named(work: Path, outside: Path, name: str) -> None:
     (outside / "foreign.py").write_text(f"open({str(outside / 'ran')!r}, 'w')")
     (outside / "foreign.so").write_bytes(b"")
-    (outside / "program").write_text(f"#!/bin/sh\ntouch {outside / 'ran'}\n")
-    (outside / "program").chmod(0o755)
+    program(outside / "program", f"touch {outside / 'ran'}")
     before = sorted(outside.iterdir())
     said = caged(work, "import socket\n" + TRIED[name].format(outside=str(outside)))
     assert said.code == 1, said.output

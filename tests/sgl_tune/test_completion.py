@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import program
 from tests.sgl_tune.running import PROGRAM, ROOT, environment, run
 
 _BASH = """
@@ -26,9 +27,7 @@ def _offered(line: str, folder: Path) -> list[str]:
 
 
 def _ask_shell(shell: str, script: str, folder: Path) -> str:
-    program = folder / "sgl-tune"
-    program.write_text(f'#!/bin/sh\nexec {" ".join(PROGRAM)} "$@"\n')
-    program.chmod(0o755)
+    program(folder / "sgl-tune", f'exec {" ".join(PROGRAM)} "$@"')
     path = f"{folder}:{environment()['PATH']}"
     done = subprocess.run(
         [shell, "-c", script],

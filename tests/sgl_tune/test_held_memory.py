@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.memory.core.measure import held_bytes
+from tests.programs import program
 
 MIB = 1 << 20
 # Answers for GPU 3 and for one by its UUID, each another amount; else as if it were not there.
-PROGRAM = """#!/bin/sh
-case "$*" in
+PROGRAM = """case "$*" in
   *"--query-gpu=memory.used"*"-i 0") echo 0 ;;
   *"--query-gpu=memory.used"*"-i 3") echo 5063 ;;
   *"--query-gpu=memory.used"*"-i GPU-6f") echo 12 ;;
   *) echo "No devices were found" >&2; exit 6 ;;
-esac
-"""
+esac"""
 
 
 @pytest.mark.parametrize(
@@ -27,9 +26,7 @@ esac
 def test_held_memory_is_the_first_visible_gpus(
     visible: str | None, held: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text(PROGRAM)
-    program.chmod(0o755)
+    program(tmp_path / "nvidia-smi", PROGRAM)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:

@@ -11,6 +11,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,7 +128,7 @@ def _settled(root: Path) -> None:
     until(lambda: not list(root.glob(".sgl-tune-" + "[0-9a-f]" * 16)), PATIENCE_SECONDS)
 
 
-def _output(name: str, made: Path, folder: Path, *words: object) -> Work:
+def _output(words: str, made: Path, folder: Path) -> Work:
     """One file, which is the old one or the new one."""
     file, wanted = folder / "b.tar.gz", (made / "whole.tar.gz").read_bytes()
     file.write_bytes(b"old")
@@ -136,36 +137,15 @@ def _output(name: str, made: Path, folder: Path, *words: object) -> Work:
         assert file.read_bytes() in (b"old", wanted)
 
     def again() -> None:
-        _run(*words)
+        _run(*work.words)
         assert files_of(folder) == {"b.tar.gz": wanted} and not _ours(folder)
         file.write_bytes(b"old")
 
-    return Work(name, words, folder, check, again)
+    work = Work(words, _named(words, made, folder), folder, check, again)
+    return work
 
 
-def _pack(made: Path, folder: Path) -> Work:
-    return _output("pack", made, folder, "pack", made / "root", "-o", folder / "b.tar.gz")
-
-
-def _push(made: Path, folder: Path) -> Work:
-    url = f"file://{folder}/b.tar.gz"
-    work = _output("push", made, folder, "push", made / "whole.tar.gz", url)
-
-    def again() -> None:
-        _run(*work.words)
-        assert (folder / "b.tar.gz").read_bytes() == (made / "whole.tar.gz").read_bytes()
-        assert not _ours(folder)
-        (folder / "b.tar.gz").write_bytes(b"old")
-
-    return work._replace(again=again)
-
-
-def _pull_file(made: Path, folder: Path) -> Work:
-    url = f"file://{made}/store/whole.tar.gz"
-    return _output("pull -o", made, folder, "pull", url, "-o", folder / "b.tar.gz")
-
-
-def _landing(name: str, made: Path, folder: Path, *words: object) -> Work:
+def _landing(words: str, made: Path, folder: Path) -> Work:
     """A root that a bundle lands in: every file that is there has its whole content."""
 
     def check(wanted: dict[str, bytes]) -> None:
@@ -174,18 +154,11 @@ def _landing(name: str, made: Path, folder: Path, *words: object) -> Work:
             ours = "/.sgl-tune" in f"/{path}" or path.startswith("flashinfer-aot/")
             assert ours or content == wanted[path], path
 
-    return _from_nothing(name, folder, words, check)
+    return _from_nothing(words, folder, _named(words, made, folder), check)
 
 
-def _unpack(made: Path, folder: Path) -> Work:
-    words = ("unpack", made / "whole.tar.gz", "--cache-dir", folder)
-    return _landing("unpack", made, folder, *words)
-
-
-def _pull(made: Path, folder: Path) -> Work:
-    url = f"file://{made}/store/whole.tar.gz"
-    words = ("pull", url, "--allow-unsigned-code", "--cache-dir", folder)
-    return _landing("pull", made, folder, *words)
+def _named(words: str, made: Path, folder: Path) -> tuple[str, ...]:
+    return tuple(word.replace("MADE", str(made)).replace("FOLDER", str(folder)) for word in words.split())
 
 
 def _root_again(made: Path, folder: Path) -> None:
@@ -259,7 +232,18 @@ def _relocate(made: Path, folder: Path) -> Work:
     return Work("relocate", words, folder, check, again)
 
 
-WORKS = (_pack, _push, _pull_file, _unpack, _pull, _prune, _prune_unusable, _prune_store, _relocate, _export)
+WORKS: dict[str, Callable[[Path, Path], Work]] = {
+    "pack": partial(_output, "pack MADE/root -o FOLDER/b.tar.gz"),
+    "push": partial(_output, "push MADE/whole.tar.gz file://FOLDER/b.tar.gz"),
+    "pull_file": partial(_output, "pull file://MADE/store/whole.tar.gz -o FOLDER/b.tar.gz"),
+    "unpack": partial(_landing, "unpack MADE/whole.tar.gz --cache-dir FOLDER"),
+    "pull": partial(_landing, "pull file://MADE/store/whole.tar.gz --allow-unsigned-code --cache-dir FOLDER"),
+    "prune": _prune,
+    "prune_unusable": _prune_unusable,
+    "prune_store": _prune_store,
+    "relocate": _relocate,
+    "export": _export,
+}
 
 
 def _moments(seed: str, work: Work) -> Iterator[float]:
@@ -271,13 +255,13 @@ def _moments(seed: str, work: Work) -> Iterator[float]:
         yield chance.uniform(0, longest)
 
 
-@pytest.mark.parametrize("made_work", WORKS, ids=lambda one: one.__name__.strip("_"))
+@pytest.mark.parametrize("name", WORKS)
 def test_a_killed_command_leaves_whole_files_and_the_next_one_cleans_up(
-    made_work: Callable[[Path, Path], Work], made: Path, tmp_path: Path
+    name: str, made: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "there"
     folder.mkdir()
-    work = made_work(made, folder)
+    work = WORKS[name](made, folder)
     moments = list(_moments(work.name, work))
     work.again()
     torn = 0
@@ -291,13 +275,11 @@ def test_a_killed_command_leaves_whole_files_and_the_next_one_cleans_up(
     print(f"{work.name}: {len(moments)} kills, {torn} of them in the middle of a write")
 
 
-@pytest.mark.parametrize(
-    "made_work", [_prune_unusable, _prune_store], ids=lambda one: one.__name__.strip("_")
-)
+@pytest.mark.parametrize("name", ["prune_unusable", "prune_store"])
 def test_a_prune_that_is_killed_between_two_removals_leaves_the_rest_whole(
-    made_work: Callable[[Path, Path], Work], made: Path, tmp_path: Path
+    name: str, made: Path, tmp_path: Path
 ) -> None:
-    work = made_work(made, tmp_path / "there")
+    work = WORKS[name](made, tmp_path / "there")
     chance = random.Random(work.name)
     torn = 0
     for _ in range(max(1, KILLS // len(WORKS))):

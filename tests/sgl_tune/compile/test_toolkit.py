@@ -10,18 +10,16 @@ import pytest
 
 from sgl_tune.compile.toolkit import find_tool, find_toolkit, pip_command
 from sgl_tune.errors import UsageError
+from tests.programs import program
 
-PROGRAM = "#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.88'\necho '#$ TOP={home}'\n"
+PROGRAM = "echo 'Cuda compilation tools, release {release}, V{release}.88'\necho '#$ TOP={home}'"
 HEADERS = ("cuda_runtime.h", "crt/host_config.h", "cublasLt.h")
 needs_cxx = pytest.mark.skipif(shutil.which("c++") is None, reason="c++ is not installed")
 
 
 def toolkit(home: Path, release: str = "13.0", headers: str = "13000", library: str = "lib64") -> Path:
     for name in ("bin/nvcc", "bin/ptxas", "bin/cudafe++", "bin/fatbinary", "nvvm/bin/cicc"):
-        program = home / name
-        program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(PROGRAM.format(release=release, home=home))
-        program.chmod(0o755)
+        program(home / name, PROGRAM.format(release=release, home=home))
     for name in HEADERS:
         (home / "include" / name).parent.mkdir(parents=True, exist_ok=True)
         (home / "include" / name).touch()
@@ -39,11 +37,9 @@ def test_the_one_that_is_named_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_script_on_the_path_says_where_its_toolkit_is(tmp_path: Path) -> None:
-    home, path = toolkit(tmp_path / "cuda"), tmp_path / "bin"
-    path.mkdir()
-    (path / "nvcc").write_text(f'#!/bin/sh\nexec {home}/bin/nvcc "$@"\n')
-    (path / "nvcc").chmod(0o755)
-    assert find_toolkit({"PATH": f"{path}:{os.defpath}"}).home == home
+    home = toolkit(tmp_path / "cuda")
+    script = program(tmp_path / "bin/nvcc", f'exec {home}/bin/nvcc "$@"')
+    assert find_toolkit({"PATH": f"{script.parent}:{os.defpath}"}).home == home
 
 
 @needs_cxx

@@ -9,6 +9,7 @@ import pytest
 
 from sgl_tune.servers.home import MARK
 from sgl_tune.servers.server import USUAL_GB, NoServer, Server, adding, find_server, server_at
+from tests.programs import program
 from tests.sgl_tune.running import ROOT
 from tests.sgl_tune.servers.made import NO_CUDA, VERSION, package, server, venv
 
@@ -108,8 +109,7 @@ def test_two_versions_of_one_package_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_python_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "script").write_text("#!/bin/sh\ntouch ran\n")
-    (tmp_path / "script").chmod(0o755)
+    program(tmp_path / "script", "touch ran")
     (tmp_path / "dead").symlink_to("nowhere")
     assert "is no Python program" in why(server_at(tmp_path / "script"))
     assert "leads to nothing" in why(server_at(tmp_path / "dead"))

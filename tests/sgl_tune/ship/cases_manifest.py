@@ -19,10 +19,20 @@ def _rows(**members: Any) -> bytes:
     return of_members(stores=[{**rows[0], **members}])
 
 
-def _text(old: bytes, new: bytes) -> bytes:
+def _also(path: str) -> bytes:
+    """A manifest that lists a file once more, under this name."""
+    return of_files(lambda files: files.update({path: files[CU]}))
+
+
+def _told(at: int, value: object, path: str = CU) -> bytes:
+    """A manifest that has another digest (0) or size (1) of a file."""
+    return of_files(lambda files: files[path].__setitem__(at, value))
+
+
+def _text(old: str, new: str) -> bytes:
     raw = MANIFEST.to_bytes()
-    assert old in raw
-    return of_raw(raw.replace(old, new, 1))
+    assert old.encode() in raw
+    return of_raw(raw.replace(old.encode(), new.encode(), 1))
 
 
 CASES: dict[str, tuple[Callable[[], bytes], str]] = {
@@ -30,33 +40,18 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "no JSON": (lambda: of_raw(b"import os"), "is not JSON"),
     "JSON that is no object": (lambda: of_raw(b"[]"), "not a JSON object"),
     "another schema": (lambda: of_members(schema_version=2), "schema_version is 2"),
-    "a key twice": (lambda: _text(b'"at":', b'"at":"/evil","at":'), "'at' stands in it twice"),
-    "a file twice": (
-        lambda: _text(f'"{CU}":'.encode(), f'"{CU}":["{"0" * 64}",1],"{CU}":'.encode()),
-        "stands in it twice",
-    ),
-    "NaN": (lambda: _text(b'"entries":1', b'"entries":NaN'), "holds NaN"),
-    "infinity": (lambda: _text(b'"entries":1', b'"entries":1e999'), "entries is not a number"),
-    "a number of 5,000 digits": (
-        lambda: _text(b'"entries":1', b'"entries":' + b"9" * 5000),
-        "is not JSON|too long",
-    ),
+    "a key twice": (lambda: _text('"at":', '"at":"/evil","at":'), "'at' stands in it twice"),
+    "a file twice": (lambda: _text(f'"{CU}":', f'"{CU}":["{"0" * 64}",1],"{CU}":'), "stands in it twice"),
+    "NaN": (lambda: _text('"entries":1', '"entries":NaN'), "holds NaN"),
+    "infinity": (lambda: _text('"entries":1', '"entries":1e999'), "entries is not a number"),
+    "5,000 digits": (lambda: _text('"entries":1', '"entries":' + "9" * 5000), "is not JSON|too long"),
     "nested deep": (lambda: of_raw(b"[" * 100_000 + b"]" * 100_000), "nested too deep"),
     "nested deep inside": (lambda: of_members(x=json.loads("[" * 90 + "]" * 90)), "nested too deep"),
     "a name of a megabyte": (lambda: _named("triton/" + "x" * (1 << 20)), "has more than 1000 letters"),
-    "bytes that are no ASCII": (
-        lambda: of_raw(MANIFEST.to_bytes().replace(b"sgl-tune 0", "sgl-tune é".encode())),
-        "no ASCII",
-    ),
-    "a digest that is none": (
-        lambda: of_files(lambda files: files[CU].__setitem__(0, "md5")),
-        "is no SHA-256",
-    ),
-    "a negative size in it": (lambda: of_files(lambda files: files[CU].__setitem__(1, -1)), "has -1 bytes"),
-    "a size that is no number": (
-        lambda: of_files(lambda files: files[CU].__setitem__(1, True)),
-        "not a digest and a size",
-    ),
+    "bytes that are no ASCII": (lambda: _text("sgl-tune 0", "sgl-tune é"), "no ASCII"),
+    "a digest that is none": (lambda: _told(0, "md5"), "is no SHA-256"),
+    "a negative size in it": (lambda: _told(1, -1), "has -1 bytes"),
+    "a size that is no number": (lambda: _told(1, True), "not a digest and a size"),
     "files that are a list": (lambda: of_members(files=[CU]), "not a JSON object"),
     "an absolute name": (lambda: _named("/etc/ld.so.preload"), "is absolute, or leads out"),
     "a name above": (lambda: _named("triton/../../x"), "leads out"),
@@ -71,17 +66,11 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "a lock of a cache": (lambda: _named(f"{CACHE}/.sgl-tune.lock"), "lies in no store"),
     "a store that never ships": (lambda: _named("nv/index"), "lies in no store"),
     "two names that differ by case": (
-        lambda: of_files(lambda files: files.update({CU.replace("kernel.cu", "Kernel.cu"): files[CU]})),
+        lambda: _also(CU.replace("kernel.cu", "Kernel.cu")),
         "differ only by case",
     ),
-    "a file that is a folder": (
-        lambda: of_files(lambda files: files.update({KERNEL: files[CU]})),
-        "is a file and a folder",
-    ),
-    "rank files of 100 MB": (
-        lambda: of_files(lambda files: files.update({RANK0: ["0" * 64, 100 << 20]})),
-        "more bytes than a cache file",
-    ),
+    "a file that is a folder": (lambda: _also(KERNEL), "is a file and a folder"),
+    "rank files of 100 MB": (lambda: _told(1, 100 << 20, RANK0), "more bytes than a cache file"),
     "a summary that lists another store": (lambda: _rows(store="triton"), "`stores` are not those"),
     "a summary that says no code": (lambda: _rows(executable=False), "said to hold no code"),
     "a summary without its stores": (lambda: of_members(stores=[]), "`stores` are not those"),
@@ -90,7 +79,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         "`stores` are not those",
     ),
     "a cache of another key": (
-        lambda: _text(f'"key":"{KEY}"'.encode(), b'"key":"0123456789abcdef"'),
+        lambda: _text(f'"key":"{KEY}"', '"key":"0123456789abcdef"'),
         "describes another cache",
     ),
     "an empty folder outside": (lambda: of_members(folders=["../x"]), "leads out"),
@@ -102,12 +91,6 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "a place that is none": (lambda: of_members(at="relative"), "no absolute path"),
     "a place that leads out": (lambda: of_members(at="/x/../../y"), "no absolute path"),
-    "an environment that is a list": (
-        lambda: _text(b'"environment":{}', b'"environment":[]'),
-        "environment is",
-    ),
-    "files that it does not hold": (
-        lambda: of_files(lambda files: files.update({f"{KERNEL}/more": files[CU]})),
-        "`stores` are not those",
-    ),
+    "a list for an environment": (lambda: _text('"environment":{}', '"environment":[]'), "environment is"),
+    "files that it does not hold": (lambda: _also(f"{KERNEL}/more"), "`stores` are not those"),
 }

@@ -93,22 +93,24 @@ CU, CUBIN = f"{KERNEL}/kernel.cu", f"{KERNEL}/kernel.cubin"
 Change = Callable[[list[Part]], list[Part]]
 
 
-def changed(change: Change, manifest: BundleManifest = MANIFEST, end: bytes = END) -> bytes:
-    return squeezed(tar(manifest.to_bytes(), change(parts_of(manifest, FILES)), end))
+def changed(change: Change, end: bytes = END) -> bytes:
+    return squeezed(tar(MANIFEST.to_bytes(), change(parts_of(MANIFEST, FILES)), end))
 
 
 def instead(path: str, *parts: Part) -> Change:
     return lambda there: [new for one in there for new in (parts if one.path == path else (one,))]
 
 
+def replaced(path: str, change: Callable[[Part], Part]) -> Change:
+    return lambda there: [change(one) if one.path == path else one for one in there]
+
+
 def edited_at(path: str, **fields: bytes) -> Change:
-    return lambda there: [
-        one._replace(head=edited(one.head, **fields)) if one.path == path else one for one in there
-    ]
+    return replaced(path, lambda one: one._replace(head=edited(one.head, **fields)))
 
 
 def before(path: str, raw: bytes) -> Change:
-    return lambda there: [one._replace(head=raw + one.head) if one.path == path else one for one in there]
+    return replaced(path, lambda one: one._replace(head=raw + one.head))
 
 
 def added(*parts: Part) -> Change:

@@ -17,6 +17,7 @@ from sgl_tune.ship.remote import registry_auth as docker_login
 from sgl_tune.ship.remote.registry_auth import Auth
 from sgl_tune.ship.remote.registry_name import Name
 from sgl_tune.ship.remote.remotes import How
+from tests.programs import program
 
 AUTH = base64.b64encode(b"carol:a:b").decode()
 
@@ -67,17 +68,13 @@ def test_a_broken_login_is_refused(
         monkeypatch.setattr(docker_login, "HELPER_SECONDS", 0.2)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     for name, script in (("odd", "echo [7]"), ("slow", "exec sleep 20")):
-        helper = tmp_path / f"docker-credential-{name}"
-        helper.write_text(f"#!/bin/sh\n{script}\n")
-        helper.chmod(0o755)
+        program(tmp_path / f"docker-credential-{name}", script)
     with pytest.raises(UsageError, match=words):
         kept(tmp_path, content)
 
 
 def test_no_helper_of_the_working_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    helper = tmp_path / "docker-credential-here"
-    helper.write_text("#!/bin/sh\ntouch ran\n")
-    helper.chmod(0o755)
+    program(tmp_path / "docker-credential-here", "touch ran")
     monkeypatch.chdir(tmp_path)
     for path in (".", "", f":{os.environ['PATH']}"):
         monkeypatch.setenv("PATH", path)
@@ -88,7 +85,5 @@ def test_no_helper_of_the_working_folder_is_run(tmp_path: Path, monkeypatch: pyt
 
 def test_a_helper_without_a_login_gives_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    helper = tmp_path / "docker-credential-none"
-    helper.write_text("#!/bin/sh\necho credentials not found in native keychain\nexit 1\n")
-    helper.chmod(0o755)
+    program(tmp_path / "docker-credential-none", "echo credentials not found in native keychain\nexit 1")
     assert kept(tmp_path, {"credsStore": "none"}) is None

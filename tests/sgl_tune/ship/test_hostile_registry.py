@@ -403,6 +403,8 @@ def session(home: str, plain_http: bool = False) -> Session:
         ("oci://registry.local/a:1 --plain-http", "is not this machine"),
         ("oci://127.0.0.1.nip.io/a:1 --plain-http", "is not this machine"),
         ("oci:///a:1", "no registry's host"),
+        ("oci://localhost:0/a:1", "'localhost:0' is no registry's host"),
+        ("oci://localhost:65536/a:1", "'localhost:65536' is no registry's host"),
         ("oci://user:pw@host/a:1", "no registry's host"),
         ("oci://host/A:1", "is no name"),
         ("oci://host/../a:1", "is no name"),

@@ -23,6 +23,7 @@ pytest.importorskip("oras")
 
 from sgl_tune.ship.signing.keys import read_private_key
 from sgl_tune.ship.signing.signature import signature_of, write_signature
+from tests.programs import program
 from tests.sgl_tune.cache.children import finish_child, start_child
 from tests.sgl_tune.running import PROGRAM, ROOT, Ran, environment, run_here
 from tests.sgl_tune.schemas import SCHEMAS, schema_faults
@@ -129,13 +130,8 @@ def test_several_that_fit_are_listed(registry: Registry, tmp_path: Path) -> None
     for gpu in ("NVIDIA H100 80GB HBM3", "NVIDIA H200"):
         assert push(make_bundle(tmp_path / "b.tar.gz", gpu=gpu), url).code == 0
     ran = pull(url, "-o", tmp_path / "x")  # there is no GPU here
-    assert (
-        ran.code == 2
-        and "2 fit linux/" in ran.err
-        and ": Qwen/Qwen3-30B-A3B (" in ran.err
-        and "H100" in ran.err
-        and "--gpu NAME" in ran.err
-    )
+    assert ran.code == 2
+    assert all(said in ran.err for said in ("2 fit linux/", ": Qwen/Qwen3-30B-A3B (", "H100", "--gpu NAME"))
 
 
 def test_a_push_says_that_a_pull_could_not_choose(registry: Registry, tmp_path: Path) -> None:
@@ -154,12 +150,6 @@ def test_a_push_says_that_a_pull_could_not_choose(registry: Registry, tmp_path: 
     alone = push(newer, url, "--replace")
     assert alone.code == 0 and not alone.err
     assert pull(url, "--gpu", "h200", "-o", tmp_path / "x").code == 0
-
-
-@pytest.mark.parametrize("port", ["0", "65536", "99999"])
-def test_a_port_that_there_is_not_is_wrong_usage(port: str) -> None:
-    ran = pull(f"oci://localhost:{port}/caches/glm:1")
-    assert ran.code == 2 and f"'localhost:{port}' is no registry's host" in ran.err
 
 
 def test_bundles_pushed_at_once_are_all_kept(
@@ -391,11 +381,8 @@ def test_a_registry_with_tls_and_a_password_is_used(tmp_path: Path, monkeypatch:
             log_in(folder, registry.port, password)
             ran = run_here("push", bundle, url)
             assert ran.code == code and ("does not let carol" in ran.err) == bool(code)
-        helper = tmp_path / "bin" / "docker-credential-test"
-        helper.parent.mkdir()
         answer = json.dumps({"Username": USER, "Secret": PASSWORD})
-        helper.write_text(f"#!{sys.executable}\nprint({answer!r})\n")
-        helper.chmod(0o755)
+        helper = program(tmp_path / "bin/docker-credential-test", f"print({answer!r})", sys.executable)
         monkeypatch.setenv("PATH", str(helper.parent), prepend=os.pathsep)
         (folder / "config.json").write_text('{"credsStore": "test"}')
         assert run_here("pull", url, "-o", tmp_path / "x").code == 0

@@ -16,6 +16,7 @@ from sgl_tune.errors import WorkFailed
 from sgl_tune.ship import landing
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.unpack import How, unpack
+from tests.sgl_tune.cache.caches import files_of
 from tests.sgl_tune.running import run, run_here
 from tests.sgl_tune.stores import make
 
@@ -45,9 +46,9 @@ def test_no_command_changes_what_is_only_staged(words: str, whole: Path, tmp_pat
     root = tmp_path / "root"
 
     def between(folder: Path) -> None:
-        before = _contents(folder)
+        before = files_of(folder)
         said.append(run(*words.replace("ROOT", str(root)).split()))
-        assert _contents(folder) == before
+        assert files_of(folder) == before
 
     assert _unpack(whole, root, between) == _unpack(whole, tmp_path / "alone", lambda folder: None)
     assert said[0].code == 0, said[0].err
@@ -74,40 +75,34 @@ def test_what_is_only_staged_is_not_packed(whole: Path, tmp_path: Path) -> None:
     assert packed["caches"] == []
 
 
-def _contents(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def _gone(folder: Path) -> None:
-    for path in folder.iterdir():
+def _take(path: Path) -> None:
+    if path.is_dir():
         shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
-def _one_store_gone(folder: Path) -> None:
-    shutil.rmtree(folder / "triton")
-
-
-def _one_file_other(folder: Path) -> None:
-    (found,) = folder.rglob("kernel_0.cubin")
-    found.write_bytes(make.CUBIN + b"other")
-
-
-def _one_file_a_link(folder: Path) -> None:
-    (found,) = folder.rglob("kernel_0.cubin")
-    found.unlink()
-    found.symlink_to("/etc/hostname")
-
-
-def _one_rank_gone(folder: Path) -> None:
-    next(folder.rglob("rank_*.json")).unlink()
+def _link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/etc/hostname")
 
 
 @pytest.mark.parametrize(
-    "between", [_gone, _one_store_gone, _one_file_other, _one_file_a_link, _one_rank_gone]
+    ("pattern", "happens"),
+    [
+        ("*", _take),
+        ("triton", _take),
+        ("flashinfer/autotune/0.7.2/sm90/ad601cc9b3a885f2/rank_tp0_pp0_dp0.json", _take),
+        ("**/kernel_0.cubin", lambda path: path.write_bytes(make.CUBIN + b"other")),
+        ("**/kernel_0.cubin", _link),
+    ],
 )
 def test_what_did_not_land_as_it_was_checked_is_missed(
-    between: Callable[[Path], None], whole: Path, tmp_path: Path
+    pattern: str, happens: Callable[[Path], object], whole: Path, tmp_path: Path
 ) -> None:
+    def between(folder: Path) -> None:
+        assert [happens(path) for path in list(folder.glob(pattern))]
+
     with pytest.raises(WorkFailed, match=r"of the bundle's \d+ files did not land as they were checked"):
         _unpack(whole, tmp_path / "root", between)
 

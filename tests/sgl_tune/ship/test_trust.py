@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from sgl_tune.errors import CheckFailed, UsageError
+from sgl_tune.errors import UsageError
 from sgl_tune.ship.manifest import BundleManifest, PackedStore
 from sgl_tune.ship.signing.keys import read_private_key, read_public_key
 from sgl_tune.ship.signing.signature import Guard, Signature, Trusted, signature_of
@@ -32,12 +32,6 @@ def test_one_of_the_trusted_keys_is_enough(tmp_path: Path) -> None:
             guard = Guard(None, trusted, (mine,), pulled)
             assert guard.judge(DIGEST, CODE).words == "signed by sign.pub"
     assert Guard(None, (sign, other), (mine, theirs)).signers(DIGEST) == ("sign.pub", "other.pub")
-    with pytest.raises(CheckFailed, match=r"is signed, but not by other\.pub"):
-        Guard(None, (other,), (mine,)).signers(DIGEST)
-    with pytest.raises(CheckFailed, match="is not signed, and --trust asks for that"):
-        Guard(None, (sign,)).signers(DIGEST)
-    with pytest.raises(CheckFailed, match="is signed, but not by"):
-        Guard(None, (sign,), (mine,)).signers(DIGEST.replace(DIGEST[7:11], "0000"))
 
 
 def test_a_key_that_others_may_write_decides_nothing(tmp_path: Path) -> None:
