@@ -142,7 +142,6 @@ WITHOUT = {
     "sgl_tune.warm.replay_worker": "torch",
     "sgl_tune.recorded.asked": "sgl_tune.deployment.pasted_command",
     "sgl_tune.stores.readers.moe_configs": "dataclasses",
-    "sgl_tune.verify.check": "runtime.server.resolve",
     "sgl_tune.verify.environment": "sgl_tune.deployment.launch",
     "sgl_tune.verify.scope": "runtime.server.resolve",
     "sgl_tune.verify.verdict_line": "runtime.server.resolve",

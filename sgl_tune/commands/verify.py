@@ -27,8 +27,7 @@ from sgl_tune.verify.findings import Verdict, VerifyReport
 from sgl_tune.verify.replayed import ReplayedCache, judge_replay, replay_line
 from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
 from sgl_tune.verify.stores import StoreReport, machine_of, verify_stores, with_stores
-from sgl_tune.verify.stores_page import stores_line
-from sgl_tune.verify.verdict_line import verdict_line
+from sgl_tune.verify.verdict_line import stores_line, verdict_line
 from sgl_tune.verify.verify import verify as predict
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from sgl_tune.cli.table import columns_of
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport
 from sgl_tune.verify.replayed import ReplayedCache, replay_line
 from sgl_tune.verify.stores import StoreReport
-from sgl_tune.verify.stores_page import STYLES, show_stores
+from sgl_tune.verify.verdict_line import STYLES, show_stores
 
 _COLUMNS = columns_of("NEXT START", ">FILES", "WHICH/")
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}

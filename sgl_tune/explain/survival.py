@@ -10,9 +10,9 @@ from sgl_tune.recorded.caches import RecordedCache
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.units import count
 from sgl_tune.verify.by_server import expected_of_record
-from sgl_tune.verify.check import check
 from sgl_tune.verify.environment import UNTOLD
 from sgl_tune.verify.findings import Severity, Verdict, VerifyReport
+from sgl_tune.verify.scope import check
 from sgl_tune.verify.verify import verify
 
 _LOADED = (Verdict.HIT, Verdict.PARTIAL)

@@ -15,10 +15,9 @@ from sgl_tune.fleet.holdings import Content, HeldCache
 from sgl_tune.fleet.outcome import Fault
 from sgl_tune.units import count
 from sgl_tune.verify.entries import some
-from sgl_tune.verify.environment import Target
+from sgl_tune.verify.environment import Target, ignored_finding, unsaid_finding
 from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.findings import UNUSABLE
-from sgl_tune.verify.mismatches import ignored_finding, unsaid_finding
 
 _LOADS = ("hit", "partial")
 _THERE = "sgl-tune verify on that machine"

@@ -23,12 +23,11 @@ from sgl_tune.ship.signing.signature import Guard
 from sgl_tune.ship.unpack import How, Unpacked, unpack
 from sgl_tune.stores.find import find_stores
 from sgl_tune.units import count, human_bytes
-from sgl_tune.verify.check import check
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.findings import Severity
+from sgl_tune.verify.scope import check
 from sgl_tune.verify.stores import machine_of, verify_stores, with_stores
-from sgl_tune.verify.stores_page import stores_line
-from sgl_tune.verify.verdict_line import verdict_line
+from sgl_tune.verify.verdict_line import stores_line, verdict_line
 from sgl_tune.verify.verify import verify
 
 _MOST_LISTED = 10

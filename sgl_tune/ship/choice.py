@@ -15,13 +15,12 @@ from sgl_tune.ship.manifest import PackedCache
 from sgl_tune.stores.find import TACTICS, Stored, find_stores, store_asked_for
 from sgl_tune.stores.item import Item, OnError
 from sgl_tune.stores.places import stores_of_this_user
-from sgl_tune.verify.elsewhere import is_elsewhere
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import Checked
 from sgl_tune.verify.findings import Severity
 from sgl_tune.verify.scope import Scope, VerifyOptions, scope_of
 from sgl_tune.verify.stores import Machine, for_another
-from sgl_tune.verify.verify import verify
+from sgl_tune.verify.verify import is_elsewhere, verify
 
 _FOR_ANOTHER = {"store-other-version": "are of another version", "store-other-arch": "are for another GPU"}
 _NOT_PLACED = "is not packed: it is no cache of SGLang's in its place, where a server would find it"

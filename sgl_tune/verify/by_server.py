@@ -17,13 +17,13 @@ from sgl_tune.recorded.asked import Asked
 from sgl_tune.recorded.caches import Reading, RecordedCache, files_of, readings_of
 from sgl_tune.recorded.plan import RecordedPlan
 from sgl_tune.units import count
-from sgl_tune.verify.check import check
 from sgl_tune.verify.compiles import Compiles, compiles
 from sgl_tune.verify.entries import entry_name, some
 from sgl_tune.verify.environment import UNTOLD as UNTOLD
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.expected import BY_ITSELF, WARM, Checked, Expected
 from sgl_tune.verify.findings import Finding, Severity, finding
+from sgl_tune.verify.scope import check
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""The serving machine, and how a cache file's own environment compares with it."""
+"""The serving machine, how a cache file's own environment compares with it, and findings about both."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,7 +16,7 @@ from runtime.flashinfer.versions import NEWEST, FlashInfer, flashinfer_of, numbe
 from runtime.record.checked import WrongMember, from_plain
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import GpuModel, find_gpu
-from sgl_tune.cache.loader import INDETERMINATE
+from sgl_tune.cache.loader import INDETERMINATE, Ignored
 from sgl_tune.deployment.options import ServerFlags, TargetFlags
 from sgl_tune.deployment.versions import (
     Gpu,
@@ -31,6 +31,8 @@ from sgl_tune.errors import UsageError
 from sgl_tune.reading import read_object
 from sgl_tune.servers.installed import installed_libraries, torch_version
 from sgl_tune.units import shown
+from sgl_tune.verify.entries import cut
+from sgl_tune.verify.findings import Finding, finding
 
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg")
 _LONGEST = 4096  # characters of a version or a GPU's name
@@ -250,3 +252,42 @@ def read_target(path: Path) -> Target:
     if not metadata and not told.gpus:
         raise UsageError(f"{path} names neither an environment of FlashInfer nor a GPU", _HOW)
     return target_of(told, str(path))._replace(sglang=told.sglang)
+
+
+def unknown_target_finding(target: Target) -> Finding:
+    known = f"of the server only the GPU is known ({target.gpu})" if target.gpu else "no target is given"
+    says = f"{known}: each file is judged as if the server matches the machine that tuned it"
+    return finding("target-unknown", says)
+
+
+def ignored_finding(outcome: Ignored) -> Finding:
+    code, says, then = "unknown-environment", "its writer did not know its own environment", "replaces it"
+    if outcome.hard:
+        code, says = "other-environment", "tuned elsewhere"
+        then = "never saves here, at this start and every later one"
+    fields = ", ".join(
+        f"{name}: file {_short(m.saved)}, server {_short(m.current)}"
+        for name, m in (outcome.hard or outcome.soft).items()
+    )
+    return finding(code, f"{says} ({fields}): the server ignores the whole file, tunes, and {then}")
+
+
+def unsaid_finding(names: Iterable[str], target: Target) -> Finding:
+    named = " and ".join(names)
+    message = f"the target does not say its {named}: whether the server loads the file is not known"
+    return finding("target-silent", message, f"{ASK_THERE}; {target.origin} was written elsewhere")
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "says nothing"
+    return cut(value if isinstance(value, str) else repr(value))
+
+
+def other_driver(tuned_on: str | None, target: Target) -> list[Finding]:
+    """Return a finding if the driver differs. FlashInfer does not record the driver, but the manifest
+    does."""
+    if tuned_on is None or target.driver in (None, *INDETERMINATE) or tuned_on == target.driver:
+        return []
+    message = f"tuned on driver {tuned_on}, the server has {target.driver}; FlashInfer does not compare them"
+    return [finding("other-driver", message)]

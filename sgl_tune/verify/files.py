@@ -16,8 +16,7 @@ from sgl_tune.verify.environment import UNTOLD
 from sgl_tune.verify.expected import WARM, Expected
 from sgl_tune.verify.findings import UNUSABLE, FileReport, Finding, Severity, Verdict, finding
 from sgl_tune.verify.judge import Judge
-from sgl_tune.verify.managed import verify_managed
-from sgl_tune.verify.vllm import looks_before_loading
+from sgl_tune.verify.other_readers import looks_before_loading, verify_managed
 
 
 def read_files(cache: Cache, judge: Judge, access: Access | None, way: Way) -> dict[str, FileReport]:

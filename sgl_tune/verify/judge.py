@@ -10,13 +10,11 @@ from typing import Any
 from runtime.flashinfer.versions import GENERATION, FlashInfer, doubt_of
 from sgl_tune.cache.loader import Ignored, Loaded, Raised, Save, load_document, next_save
 from sgl_tune.cache.record import BrokenCacheFile, CacheFile, parse_cache_file
-from sgl_tune.verify.coverage import Coverage
-from sgl_tune.verify.entries import check_entries, cut
-from sgl_tune.verify.environment import Target, looking_up, own_environment
+from sgl_tune.verify.entries import Coverage, check_entries, cut
+from sgl_tune.verify.environment import Target, ignored_finding, looking_up, own_environment, unsaid_finding
 from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.findings import CODES, FileReport, Finding, Verdict, finding
-from sgl_tune.verify.mismatches import ignored_finding, unsaid_finding
-from sgl_tune.verify.vllm import broken_before_loading
+from sgl_tune.verify.other_readers import broken_before_loading
 
 _RECENT = 8  # contents of a cache's stages; searching more takes longer than parsing
 _BROKEN_CODES = {
@@ -43,15 +41,12 @@ class Judge:
         for known, judged in self._recent:
             if known == raw:
                 return judged._replace(path=path)
-        judged = self._judge(path, raw)
+        try:
+            judged = self._judge_parsed(parse_cache_file(path, raw))
+        except BrokenCacheFile as error:
+            judged = self._judge_broken(error, raw)
         self._recent.appendleft((raw, judged))
         return judged
-
-    def _judge(self, path: Path, raw: bytes) -> FileReport:
-        try:
-            return self._judge_parsed(parse_cache_file(path, raw))
-        except BrokenCacheFile as error:
-            return self._judge_broken(error, raw)
 
     def _judge_parsed(self, file: CacheFile) -> FileReport:
         saved = file.metadata
@@ -67,12 +62,12 @@ class Judge:
         return self._judge_loaded(file, outcome, reader)
 
     def _judge_broken(self, error: BrokenCacheFile, raw: bytes) -> FileReport:
-        usual = _broken(error)
+        told = f"{error.what}: the server dies with {error.exception}"
+        usual = finding(_BROKEN_CODES[error.exception], told)
         if self._looks_first:
             target, reader = self.target.for_file(None), self.target.reader(None)
-            told = broken_before_loading(error, raw, target, reader)
-            if told is not None:
-                return FileReport(error.path, told[0], (usual._replace(message=told[1]),))
+            if judged := broken_before_loading(error, raw, target, reader):
+                return FileReport(error.path, judged[0], (usual._replace(message=judged[1]),))
         return FileReport(error.path, Verdict.CRASH, (usual,))
 
     def _judge_loaded(self, file: CacheFile, loaded: Loaded, reader: FlashInfer) -> FileReport:
@@ -103,11 +98,6 @@ class Judge:
             found.insert(0, unsaid_finding(unsaid, self.target))
             verdict = verdict if verdict is Verdict.CRASH else Verdict.UNKNOWN
         return FileReport(file.path, verdict, (*found, *checksum), file=file)
-
-
-def _broken(error: BrokenCacheFile) -> Finding:
-    code = _BROKEN_CODES[error.exception]
-    return finding(code, f"{error.what}: the server dies with {error.exception}")
 
 
 def _killing(outcome: Raised) -> Finding:

@@ -1,4 +1,5 @@
-"""Choose the caches to verify: a deployment's, those at a path, or all of the cache directory."""
+"""Choose the caches to verify: a deployment's, those at a path, or all of the cache directory. A cache is
+combined with what is known about it."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from runtime.sglang.releases import checked_version
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.layouts.find import resolve
+from sgl_tune.cache.manifest import BrokenManifest, read_manifest
 from sgl_tune.cache.scan import Scanner
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import PROJECT_FILE
 from sgl_tune.deployment.versions import installed_version
 from sgl_tune.errors import UsageError
-from sgl_tune.verify.check import check
 from sgl_tune.verify.environment import Target
-from sgl_tune.verify.expected import Checked
+from sgl_tune.verify.expected import Checked, Expected
 from sgl_tune.verify.findings import Finding, finding
 
 if TYPE_CHECKING:
@@ -71,8 +72,9 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
         said = findings_of(plans, None if there is None else [cache for cache, _ in looked])
     else:
         looked = [(cache, ()) for cache in resolve(path, cache_dir, unread.append, asked.stores)]
-    if not whole:
-        _check_ours(path, [cache for cache, _ in looked])
+    # A verdict that a server crashes on a file that is no cache file would help nobody.
+    if not whole and any(one.is_foreign for one in Scanner().scan_all(cache for cache, _ in looked)):
+        raise UsageError(f"{path}: not a cache file", "`sgl-tune inspect` lists the caches there are")
     sglang = _sglang(flags.sglang_version or target.sglang, plans)
     checked = [check(cache, sglang, whole, expected) for cache, expected in looked]
     findings = (*map(_unreadable, unread), *said)
@@ -84,12 +86,6 @@ def scope_of(asked: VerifyOptions, target: Target) -> Scope:
     narrowed = _narrowed(target.typed(flags), plans)
     notes = tuple(f"{one.deployment.name}: {note}" for one in plans for note in one.deployment.inputs.notes)
     return Scope(tuple(checked), narrowed, notes, _warnings(plans, sglang), findings, tuple(plans))
-
-
-def _check_ours(path: str | None, caches: Sequence[Cache]) -> None:
-    """Refuse a file that is no cache file, because a verdict that a server crashes on it helps nobody."""
-    if any(one.is_foreign for one in Scanner().scan_all(caches)):
-        raise UsageError(f"{path}: not a cache file", "`sgl-tune inspect` lists the caches there are")
 
 
 def _warnings(plans: Sequence[Plan], sglang: str | None) -> tuple[str, ...]:
@@ -118,3 +114,22 @@ def _narrowed(target: Target, plans: Sequence[Plan]) -> Target:
         flashinfer=target.flashinfer or (versions.pop() if len(versions) == 1 else None),
         arch=target.arch or (archs.pop() if len(archs) == 1 else None),
     )
+
+
+def check(cache: Cache, sglang: str | None, whole: bool = True, expected: Sequence[Expected] = ()) -> Checked:
+    """Return the cache with the expectation for its key. What the caller leaves out comes from the
+    manifest."""
+    manifest, problem = None, None
+    if cache.manifest is not None and cache.layout == "sglang":
+        try:
+            manifest = read_manifest(cache.manifest, cache.root)
+        except BrokenManifest as error:
+            problem = error
+    mine = next((item for item in expected if item.key == cache.key), expected[0] if expected else None)
+    if mine is None and manifest:
+        from sgl_tune.verify.planned import expected_by_manifest
+
+        mine = expected_by_manifest(cache, manifest)
+    named = mine.named_as_in(cache) if mine else None
+    version = sglang or (manifest.sglang if manifest else None)
+    return Checked(cache, version, named, whole, manifest, problem)

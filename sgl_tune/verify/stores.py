@@ -20,9 +20,8 @@ from sgl_tune.stores.rows import CONFIGS
 from sgl_tune.stores.sources import Sources, sources_here
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User
-from sgl_tune.verify.environment import Target
+from sgl_tune.verify.environment import Target, unknown_target_finding
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport, finding
-from sgl_tune.verify.mismatches import unknown_target_finding
 
 RELOCATE = "sgl-tune relocate on the root, for the path that the server finds it under"
 _AGAIN = "warm again, or prune it: sgl-tune prune --store"

@@ -1,27 +1,28 @@
-"""Predict what the next server start does with every file of a cache, by checks of the disk alone."""
+"""Predict what the next server start does with every file of a cache, by checks of the disk alone. Caches
+of another FlashInfer or GPU are judged as such: the server never opens them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
 
-from runtime.flashinfer.versions import doubt_of
-from sgl_tune.cache.folder import Way
+from runtime.flashinfer.versions import doubt_of, number
+from sgl_tune.cache.folder import Way, read_below
 from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.manifest import Manifest
+from sgl_tune.cache.prune import kin, newest_versions
 from sgl_tune.cache.rank_names import RankName
 from sgl_tune.units import count
 from sgl_tune.verify.access import Access, User, only_root_reads, own_writing
-from sgl_tune.verify.elsewhere import is_elsewhere, stale_siblings, verify_elsewhere
 from sgl_tune.verify.entries import some
-from sgl_tune.verify.environment import Target
+from sgl_tune.verify.environment import Target, other_driver, unknown_target_finding
 from sgl_tune.verify.expected import Checked, Expected
 from sgl_tune.verify.files import missing, read_files
-from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport, finding
+from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport, finding
 from sgl_tune.verify.judge import Judge
-from sgl_tune.verify.managed import verify_managed
-from sgl_tune.verify.mismatches import other_driver, unknown_target_finding
+from sgl_tune.verify.other_readers import looks_before_loading, settle_vllm, verify_managed
 from sgl_tune.verify.ranks import compare, inferred_groups
-from sgl_tune.verify.vllm import looks_before_loading, settle_vllm
 
 _JOURNAL = ".journal"
 
@@ -149,3 +150,65 @@ def _changed(cache: Cache, manifest: Manifest, reports: Iterable[FileReport]) ->
     if changed:
         message = f"{some(changed)}: no longer what sgl-tune wrote"
         yield finding("changed-since-written", message, where=cache.path)
+
+
+def is_elsewhere(cache: Cache, target: Target) -> bool:
+    """Whether the cache is in a folder that the target's server does not open, whatever its files say.
+    Folders of the managed store are not judged, since their names depend on more than version and
+    architecture."""
+    if cache.layout == "flashinfer-v2":
+        return False
+    version = cache.flashinfer and target.flashinfer and cache.flashinfer != target.flashinfer
+    arch = cache.arch and target.arch and _capability(cache.arch) != _capability(target.arch)
+    return bool(version or arch)
+
+
+def _capability(arch: str) -> str:
+    """Return the digits of an architecture, because SGLang writes sm90 and vLLM writes 90."""
+    return "".join(filter(str.isdigit, arch))
+
+
+def verify_elsewhere(checked: Checked, target: Target, stale: bool) -> VerifyReport:
+    """Report a cache that the server never opens. `stale`: the target has other caches, so this one is
+    only in the way."""
+    cache = checked.cache
+    judge = _its_own(cache.flashinfer)
+    files = tuple(
+        FileReport(file.path, Verdict.IGNORED, tuple(_broken_there(judge, file.path, cache.root)))
+        for file in cache.files
+    )
+    server = ", ".join(filter(None, (target.flashinfer and f"FlashInfer {target.flashinfer}", target.arch)))
+    message = f"the server ({server}) never looks in here"
+    if stale:
+        return VerifyReport(files, (finding("stale-sibling", message, where=cache.path),))
+    way_out = checked.expected.way_out if checked.expected else "sgl-tune warm for this server"
+    return VerifyReport(files, (finding("other-folder", message, way_out, where=cache.path),))
+
+
+@lru_cache(maxsize=8)
+def _its_own(flashinfer: str | None) -> Judge:
+    """Return the judge for the servers that do open such a folder. One judge serves all folders, so that
+    equal files are judged once.
+    """
+    return Judge(Target(None, "its own").in_folder(flashinfer))
+
+
+def _broken_there(judge: Judge, path: Path, root: Path | None) -> Iterator[Finding]:
+    try:
+        judged = judge.judge(path, read_below(path, root))
+    except OSError:
+        return
+    if judged.verdict is Verdict.CRASH:
+        message = f"a server that does look here: {judged.findings[0].message}"
+        yield finding("crash-elsewhere", message, severity=Severity.WARNING)
+
+
+def stale_siblings(caches: Sequence[Cache]) -> Iterator[Finding]:
+    """Yield a finding for each cache of an older FlashInfer beside a cache of a newer one."""
+    newest = newest_versions((kin(cache), cache.flashinfer) for cache in caches)
+    for cache in caches:
+        newer = newest.get(kin(cache))
+        if cache.flashinfer and newer and number(cache.flashinfer) < number(newer):
+            message = f"there are caches for FlashInfer {newer} too"
+            remedy = "sgl-tune prune --stale, once nothing runs the older one"
+            yield finding("stale-sibling", message, remedy, where=cache.path)

@@ -11,8 +11,7 @@ import pytest
 from runtime.flashinfer.versions import NEWEST
 from sgl_tune.cache.loader import metadata_mismatches
 from sgl_tune.errors import UsageError
-from sgl_tune.verify.environment import Target, looking_up, own_environment, read_target
-from sgl_tune.verify.mismatches import other_driver
+from sgl_tune.verify.environment import Target, looking_up, other_driver, own_environment, read_target
 from tests.sgl_tune.cache.corpus import TARGET
 
 

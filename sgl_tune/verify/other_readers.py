@@ -1,4 +1,6 @@
-"""Judge FlashInfer's managed store: one entry per file. Nearly every fault is a miss, not a crash."""
+"""Judge the files of other readers. FlashInfer's managed store has one entry per file; nearly every fault is
+a miss, not a crash. vLLM has one file per rank; before a rank loads its file, all ranks exchange what
+theirs are like. From vLLM 0.33's `kernel_warmup.py` and `flashinfer_autotune_cache.py`."""
 
 from __future__ import annotations
 
@@ -6,20 +8,23 @@ import ast
 import copy
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from runtime.flashinfer.versions import doubt_of, flashinfer_of
+from runtime.flashinfer.versions import FlashInfer, doubt_of, flashinfer_of
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts.cache import Cache
-from sgl_tune.cache.loader import Loaded, restore_tactic
+from sgl_tune.cache.loader import Loaded, Save, next_save, restore_tactic
+from sgl_tune.cache.rank_names import VllmRank, names_text, width_of
 from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
-from sgl_tune.verify.entries import check_entries, cut
-from sgl_tune.verify.environment import Target, looking_up
-from sgl_tune.verify.findings import FileReport, Finding, Verdict, VerifyReport, finding
-from sgl_tune.verify.mismatches import unsaid_finding
+from sgl_tune.cache.scan import vllm_fingerprint
+from sgl_tune.units import count
+from sgl_tune.verify.entries import check_entries, cut, some
+from sgl_tune.verify.environment import Target, looking_up, unsaid_finding
+from sgl_tune.verify.findings import CODES, FileReport, Finding, Verdict, VerifyReport, finding
+from sgl_tune.verify.ranks import LARGEST_GROUP
 
 _RECORD = "('__protocol__',"
 # A text as repr writes it, which literal_eval reads without warnings about odd escapes.
@@ -29,6 +34,7 @@ _RECORD_KEY = re.compile(rf"\('__protocol__', ({_TEXT}), ({_TEXT})\)")
 _SCHEMA = {"cache_schema": "v2"}
 # An entry that FlashInfer cannot parse is a miss, but it unpacks the tactic outside of that `try`.
 _TOO_DEEP = finding("nested-too-deep", "its tactic kills the lookup with RecursionError")
+_ANEW = CODES["vllm-ranks-differ"].remedy
 
 
 def verify_managed(cache: Cache, target: Target) -> VerifyReport:
@@ -55,7 +61,8 @@ def _elsewhere(cache: Cache, manifest: dict[str, Any] | None, target: Target) ->
         remedy = "nothing to do: FlashInfer reads the entries without it"
         return [finding("manifest-broken", message, remedy, where=cache.path)]
     wanted = {**manifest, **target.for_file(manifest), **_SCHEMA}
-    folder = _folder_name(wanted)
+    canonical = json.dumps(wanted, sort_keys=True, separators=(",", ":"))
+    folder = sha256(canonical.encode()).hexdigest()[:16]
     if folder == cache.key:
         return []
     changed = [
@@ -67,11 +74,6 @@ def _elsewhere(cache: Cache, manifest: dict[str, Any] | None, target: Target) ->
     message = f"the server looks in {folder} ({why})"
     remedy = "nothing to do: the server makes its own store beside this one"
     return [finding("other-folder", message, remedy, where=cache.path)]
-
-
-def _folder_name(manifest: Mapping[str, Any]) -> str:
-    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    return sha256(canonical.encode()).hexdigest()[:16]
 
 
 def _read_object(path: Path, root: Path | None) -> dict[str, Any] | None:
@@ -122,3 +124,70 @@ def _namespace(key: str) -> str | None:
 
 def _miss(path: Path, why: str) -> FileReport:
     return FileReport(path, Verdict.IGNORED, (finding("managed-entry-invalid", f"{why}: a miss"),))
+
+
+def looks_before_loading(names: Sequence[str]) -> bool:
+    """Whether these are files of a vLLM release that reads a rank's file before FlashInfer loads it."""
+    return any(VllmRank.parse(name) for name in names)
+
+
+def broken_before_loading(
+    error: BrokenCacheFile, raw: bytes, target: Mapping[str, str], reader: FlashInfer
+) -> tuple[Verdict, str] | None:
+    """Return what vLLM does with a file that crashes FlashInfer's loader; None if vLLM crashes too."""
+    if error.exception in ("TypeError", "RecursionError"):
+        return None
+    saved = next_save(raw, target, reader)
+    if isinstance(saved, Save):
+        return Verdict.REPLACED, f"{error.what}: vLLM takes it for none, so all ranks tune, and replaces it"
+    return Verdict.CRASH, f"{error.what}: vLLM tunes, and dies with {saved.exception} when it saves"
+
+
+def settle_vllm(folder: Path, reader: FlashInfer, reports: dict[str, FileReport]) -> Iterator[Finding]:
+    """Judge a folder's files, and add the ranks that lack a file to the reports."""
+    ranks = {rank: name for name in reports if (rank := VllmRank.parse(name))}
+    if not ranks:
+        return
+    for absent in _holes(list(ranks)):
+        message = "there is no such file, so no rank of its group loads one: all of them tune"
+        report = FileReport(folder / absent, Verdict.MISSING, (finding("rank-missing", message, _ANEW),))
+        reports[absent] = report
+    alike: dict[tuple[str, int] | None, list[str]] = {}
+    for name in ranks.values():
+        alike.setdefault(_told(name, reports), []).append(name)
+    if len(alike) > 1:
+        kinds = [
+            f"{names_text(names)} {count(mark[1], 'member') if mark else 'unreadable'}"
+            for mark, names in alike.items()
+        ]
+        message = (
+            f"vLLM loads them only if all ranks report the same environment and size: {some(kinds)};"
+            " ranks of several pipeline stages are compared a stage each, otherwise all of them tune"
+        )
+        yield finding("vllm-ranks-differ", message, where=folder)
+    if ranks.keys() == {VllmRank(0, 0)} and reader.has_v2:
+        message = "a vLLM server of one rank (0.33) reads FlashInfer's managed store and not this file"
+        yield finding("vllm-one-rank", message, where=folder)
+
+
+def _told(name: str, reports: dict[str, FileReport]) -> tuple[str, int] | None:
+    file = reports[name].file
+    if file is None:
+        return None
+    try:
+        return vllm_fingerprint(file.document)
+    except RecursionError:
+        message = "nested too deep: vLLM dies with RecursionError before it loads it"
+        found = (finding("nested-too-deep", message, _ANEW),)
+        reports[name] = reports[name]._replace(verdict=Verdict.CRASH, findings=found)
+        return None
+
+
+def _holes(ranks: Sequence[VllmRank]) -> Iterator[str]:
+    """Yield the missing files below the largest rank, if the other names show a replica's number of ranks."""
+    known = {rank.rank: rank.dp for rank in ranks}
+    largest = max(known)
+    if largest >= LARGEST_GROUP:
+        return
+    if width := width_of(known):
+        yield from (VllmRank(rank // width, rank).filename for rank in range(largest) if rank not in known)
