@@ -30,7 +30,7 @@ MOST_LINES = {
     "server": 2770, "sglang": 2828, "simulate": 842, "start": 579, "__main__": 6, "asking": 710,
     "cache": 3124, "cli": 1251, "commands": 3308, "compile": 1042,
     "deployment": 2523, "errors": 40, "explain": 545, "export":
-    421, "fleet": 1581, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
+    421, "fleet": 1495, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
     "memory": 3314, "processes": 696,
     "reading": 106, "recorded": 579, "server_log": 1728, "servers": 1243, "ship": 5086,
     "start_report": 1296, "stores": 2525, "units": 77, "verify": 2884, "warm": 1980, "web_page": 36,

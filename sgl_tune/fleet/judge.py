@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from sgl_tune.deployment.versions import may_be
 from sgl_tune.errors import UsageError
-from sgl_tune.fleet.digests import missing, split
-from sgl_tune.fleet.holdings import HeldCache, HeldStore, Holdings
+from sgl_tune.fleet.holdings import HeldCache, HeldStore, Holdings, missing, split
 from sgl_tune.fleet.node import Node
 from sgl_tune.fleet.outcome import Fault, Outcome, State
 from sgl_tune.fleet.plans import Planned, Planner
@@ -19,6 +18,7 @@ _THERE = "sgl-tune verify on that machine"
 _ITSELF = "let the server tune it at its start: it saves what it tunes"
 _NEWER = "take its env again, with this sgl-tune"
 _AGAIN = "bring it there: sgl-tune pull, or start the server there once"
+_ENDING = ("store-kills-start", "store-not-writable", "not-readable")  # codes of what ends a start
 
 
 def filled(node: Node, reference: Node | None) -> Node:
@@ -107,12 +107,8 @@ def store_faults(holdings: Holdings, reference: Holdings | None) -> Iterator[Fau
 def _own(store: HeldStore) -> Iterator[Fault]:
     total = store.found + store.built_again
     for told in store.findings:
-        if told.severity == "error" and told.code in (
-            "store-kills-start",
-            "store-not-writable",
-            "not-readable",
-        ):
-            yield Fault("fails", told.code, told.message, "sgl-tune verify on that machine", store.store)
+        if told.severity == "error" and told.code in _ENDING:
+            yield Fault("fails", told.code, told.message, _THERE, store.store)
     if store.built_again:
         code = next((told.code for told in store.findings if told.severity == "error"), "store-stale")
         why = f"{store.built_again:,} of {count(total, 'item')} in {store.path} would be compiled again"
@@ -127,12 +123,5 @@ def _lacking(wanted: HeldStore, there: list[HeldStore]) -> Iterator[Fault]:
         return
     least = "at least " if wanted.found > MOST_NAMES else ""
     why = f"it lacks {least}{lacks:,} of {count(wanted.found, 'item')} that the target has"
-    yield Fault(
-        "compiles",
-        "store-lacks",
-        why,
-        _AGAIN,
-        wanted.store,
-        {wanted.store: lacks},
-        min(wanted.found, MOST_NAMES),
-    )
+    built, of = {wanted.store: lacks}, min(wanted.found, MOST_NAMES)
+    yield Fault("compiles", "store-lacks", why, _AGAIN, wanted.store, built, of)

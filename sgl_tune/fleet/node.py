@@ -20,6 +20,7 @@ from sgl_tune.verify.environment import Target
 _LONGEST_NAME = 253  # the longest host name
 _LARGEST_FILE = 16 << 30
 _MOST_LINES = 100_000
+WAY = "one line of `sgl-tune env --format json` each"
 
 
 class UnreadLine(ValueError):
@@ -122,14 +123,10 @@ def _lines(file: BinaryIO) -> Iterator[Line]:
             size += _skipped(file)
             yield Line(number, size, problem=f"it is longer than {human_bytes(LARGEST_TEXT)}")
         elif raw.strip():
-            yield _line(number, raw)
-
-
-def _line(number: int, raw: bytes) -> Line:
-    try:
-        return Line(number, len(raw), parse_node(raw))
-    except UnreadLine as error:
-        return Line(number, len(raw), problem=str(error))
+            try:
+                yield Line(number, size, parse_node(raw))
+            except UnreadLine as error:
+                yield Line(number, size, problem=str(error))
 
 
 def _skipped(file: BinaryIO) -> int:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sgl_tune.errors import UsageError
-from sgl_tune.fleet.cost import ColdStart, Cost, cost_of
 from sgl_tune.fleet.judge import judge, signatures
-from sgl_tune.fleet.node import Line, Node, read_lines
-from sgl_tune.fleet.outcome import STATES, Outcome, State
+from sgl_tune.fleet.node import WAY, Line, Node, read_lines
+from sgl_tune.fleet.outcome import STATES, ColdStart, Cost, Outcome, State, cost_of
 from sgl_tune.fleet.plans import NotServing, Planned, Planner
 from sgl_tune.units import count
 
@@ -130,9 +129,8 @@ def survey(
             continue
         identity = (node.name, _identity(node))
         if before := seen.get(identity):
-            again.append(
-                f"line {line.number}: {before.name} again, after line {before.line}: this one counts"
-            )
+            twice = f"{before.name} again, after line {before.line}: this one counts"
+            again.append(f"line {line.number}: {twice}")
         tools |= {node.tool[:20]} if node.tool and len(tools) < _MOST_NOTES else set()
         as_root += node.holdings is not None and node.holdings.user == "root"
         judged = _judged(line.number, node, planner, reference, cold)
@@ -140,9 +138,7 @@ def survey(
     if not seen:
         first = found.problems[0] if found.problems else None
         why = f"line {first.number}: {first.problem}" if first else "it is empty"
-        raise UsageError(
-            f"--fleet {path} has no node: {why}", "one line of `sgl-tune env --format json` each"
-        )
+        raise UsageError(f"--fleet {path} has no node: {why}", WAY)
     if planner.refusal and not isinstance(planner.refusal, NotServing):
         raise planner.refusal
     found.nodes = _apart(list(seen.values()))

@@ -10,14 +10,13 @@ from runtime.flashinfer.versions import flashinfer_of
 from runtime.sglang.kept_files import KeptFiles
 from sgl_tune.cache.loader import Ignored, metadata_mismatches
 from sgl_tune.cache.record import WAY_OUT
-from sgl_tune.fleet.digests import asked_lookups, split
-from sgl_tune.fleet.holdings import Content, HeldCache
+from sgl_tune.fleet.holdings import Content, HeldCache, asked_lookups, split
 from sgl_tune.fleet.outcome import Fault
 from sgl_tune.units import count
 from sgl_tune.verify.entries import some
 from sgl_tune.verify.environment import Target, ignored_finding, unsaid_finding
 from sgl_tune.verify.expected import Expected
-from sgl_tune.verify.findings import UNUSABLE
+from sgl_tune.verify.findings import CODES, UNUSABLE
 
 _LOADS = ("hit", "partial")
 _THERE = "sgl-tune verify on that machine"
@@ -59,16 +58,14 @@ class Asked:
 
     def _of_group(self, names: Sequence[str], members: Sequence[Content | None]) -> Iterator[Fault]:
         if not any(members):
-            yield self._tunes(
-                "rank-missing", f"{count(len(names), 'rank file')} of {names[0]} on are missing"
-            )
+            why = f"{count(len(names), 'rank file')} of {names[0]} on are missing"
+            yield self._tunes("rank-missing", why)
             return
         seen = [one for one in members if one is None or not one.is_unread]
         unequal = len({content.signature if content else None for content in seen}) > 1
         if unequal and self.release.deletes_unequal_ranks:
-            yield self._tunes(
-                "ranks-differ", f"{_odd(names, members)}: SGLang deletes all of them, and tunes"
-            )
+            why = f"{_odd(names, members)}: SGLang deletes all of them, and tunes"
+            yield self._tunes("ranks-differ", why)
             return
         absent = [name for name, content in zip(names, members, strict=True) if content is None]
         if absent:
@@ -84,17 +81,13 @@ class Asked:
         if elsewhere:
             yield elsewhere
         elif content.is_unread:
-            told = next(iter(content.findings), None)
-            yield Fault("unknown", "is-a-link", told.message if told else "it was not read", _THERE)
+            why = next((told.message for told in content.findings), "it was not read")
+            yield Fault("unknown", "is-a-link", why, _THERE)
         elif content.alone not in _LOADS:
-            why = next(
-                (told.message for told in content.findings), f"its own machine calls it {content.alone}"
-            )
-            code = next((told.code for told in content.findings), content.alone)
-            if content.alone == "crash":
-                yield _fails(code, why)
-            else:
-                yield self._tunes(code, why)
+            told = next(iter(content.findings), None)
+            why = told.message if told else f"its own machine calls it {content.alone}"
+            code = told.code if told else content.alone
+            yield _fails(code, why) if content.alone == "crash" else self._tunes(code, why)
         else:
             for told in content.findings:
                 if told.severity == "error":
@@ -132,9 +125,7 @@ class Asked:
     def _of_folder(self, held: HeldCache) -> Iterator[Fault]:
         for told in held.findings:
             if told.code == "not-writable" and self.release.always_saves:
-                yield Fault(
-                    "fails", told.code, told.message, "mount it writable, or let the server's user own it"
-                )
+                yield Fault("fails", told.code, told.message, CODES[told.code].remedy)
             elif told.code != "not-writable":
                 yield Fault("good", told.code, told.message, _THERE)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sgl_tune.cache.folder import Way
 from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.loader import Loaded, load_document
-from sgl_tune.cache.record import CacheFile
-from sgl_tune.fleet.digests import digest, joined, lookups_of
-from sgl_tune.fleet.holdings import Content, HeldCache, HeldStore, Holdings, Told
+from sgl_tune.fleet.holdings import Content, HeldCache, HeldStore, Holdings, Told, digest, joined, lookups_of
 from sgl_tune.stores.find import Stored, find_stores
 from sgl_tune.stores.places import stores_of_this_user, user_here
 from sgl_tune.units import count
@@ -85,34 +86,28 @@ def _cache(cache: Cache, cache_dir: Path, letters: int) -> HeldCache:
 def _content(reads: list[FileReport], judge: Judge, letters: int) -> Content:
     judged = reads[0]
     names = tuple(read.path.name for read in reads)
+    content = Content(names, judged.verdict.value, findings=_told(judged.findings))
     file = judged.file
-    lookups: str | None
     if file is None:
-        lookups = None if judged.unread else ""
-        return Content(names, judged.verdict.value, lookups=lookups, findings=_told(judged.findings))
+        return replace(content, lookups=None) if judged.unread else content
     reader = judge.target.reader(file.metadata)
     loaded = load_document(file.document, judge.target.for_file(file.metadata), reader)
-    lookups = ""
-    if isinstance(loaded, Loaded):
-        found = lookups_of(loaded, reader)
-        lookups = joined(found, len(found)) if len(found) <= _MOST_LOOKUPS else None
-        if lookups and len(lookups) > letters:
-            lookups = None
-    return Content(
-        names,
-        judged.verdict.value,
-        digest(repr(signature(file))),
-        _environment(file),
-        len(file.entries),
-        lookups,
-        _told(judged.findings),
+    found = lookups_of(loaded, reader) if isinstance(loaded, Loaded) else []
+    lookups = joined(found, len(found))
+    is_much = len(found) > _MOST_LOOKUPS or len(lookups) > letters
+    return replace(
+        content,
+        signature=digest(repr(signature(file))),
+        environment=_environment(file.metadata),
+        entries=len(file.entries),
+        lookups=None if lookups and is_much else lookups,
     )
 
 
-def _environment(file: CacheFile) -> dict[str, str] | None:
-    if not isinstance(file.metadata, dict):
+def _environment(saved: Any) -> dict[str, str] | None:
+    if not isinstance(saved, dict):
         return None
-    named = own_environment(file.metadata, Target(None, "").reader(file.metadata))
+    named = own_environment(saved, Target(None, "").reader(saved))
     return {name: value[:_LONGEST_VALUE] for name, value in named.items()}
 
 
@@ -142,19 +137,13 @@ def _stores(
 
 
 def _store(report: StoreReport) -> HeldStore:
-    fates = [file.verdict for file in report.files]
+    fates = Counter(file.verdict for file in report.files)
     hits = (file for file in report.files if file.verdict in (Verdict.HIT, Verdict.PARTIAL))
     own = (file.path.relative_to(report.stored.path) for file in hits)
     names = (digest("" if path == Path() else path.as_posix()) for path in own)
     found = (*report.findings, *(found for file in report.files for found in file.findings))
     distinct = {(one.code, one.severity): one for one in reversed(found)}
-    return HeldStore(
-        report.store,
-        str(report.stored.path),
-        sum(fate in (Verdict.HIT, Verdict.PARTIAL) for fate in fates),
-        sum(fate is Verdict.REPLACED for fate in fates),
-        sum(fate is Verdict.IGNORED for fate in fates),
-        sum(fate is Verdict.CRASH for fate in fates),
-        joined(names, MOST_NAMES),
-        _told(distinct.values()),
-    )
+    hit, replaced = fates[Verdict.HIT] + fates[Verdict.PARTIAL], fates[Verdict.REPLACED]
+    numbers = (hit, replaced, fates[Verdict.IGNORED], fates[Verdict.CRASH])
+    path, findings = str(report.stored.path), _told(distinct.values())
+    return HeldStore(report.store, path, *numbers, joined(names, MOST_NAMES), findings)
