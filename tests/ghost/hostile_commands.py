@@ -55,23 +55,20 @@ def _nothing(yard: Yard) -> None: ...
 
 @dataclass(frozen=True)
 class Hostile:
-    """`refused`: a part of the refusal, or None where the start goes ahead without what was asked for.
+    """A start that goes ahead without what was asked for.
 
     {root}, {model}, {outside} and {port} in words and variables stand for those of the yard.
     """
 
     words: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
-    refused: str | None = None
     prepare: Callable[[Yard], None] = _nothing
-    model: str = "{model}"
     trust: bool = False  # our own --trust-remote-code
     ready: bool = True  # SGLang becomes ready; else it does not know the model, the file or the flag
 
     def argv(self, yard: Yard) -> list[str]:
-        return [
-            _filled(word, yard) for word in ("--model-path", self.model, *_QUICK, *shlex.split(self.words))
-        ]
+        words = ("--model-path", "{model}", *_QUICK, *shlex.split(self.words))
+        return [_filled(word, yard) for word in words]
 
     def environment(self, yard: Yard) -> dict[str, str]:
         return {name: _filled(value, yard) for name, value in self.variables.items()}
@@ -151,14 +148,6 @@ def _path_files(yard: Yard) -> None:
         (yard.root / place / "evil.pth").write_text(line)
 
 
-def _huge(yard: Yard) -> None:
-    yard.config(extra="x" * (9 << 20))
-
-
-def _deep(yard: Yard) -> None:
-    (yard.model / "config.json").write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
-
-
 def _linked(yard: Yard) -> None:
     (yard.model / "generation_config.json").symlink_to(yard.outside / "kept")
     (yard.model / "hf_quant_config.json").symlink_to("../outside/made")
@@ -167,15 +156,12 @@ def _linked(yard: Yard) -> None:
 
 def _pickled(yard: Yard) -> None:
     payload = f"cos\nsystem\n(S'touch {yard.outside}/ran'\ntR.".encode()
-    for name in ("model/model.bin", "model/pytorch_model.bin", "map.pt", "adapter/adapter_model.bin"):
-        (yard.root / name).parent.mkdir(exist_ok=True)
+    for name in ("model/model.bin", "model/pytorch_model.bin", "map.pt"):
         (yard.root / name).write_bytes(payload)
-    (yard.root / "adapter/adapter_config.json").write_text('{"r": 8, "target_modules": ["q_proj"]}')
 
 
 _PYTHON = {"PYTHONPATH": "{root}/foreign", "PYTHONSTARTUP": "{root}/foreign/evil.py", "PYTHONINSPECT": "1"}
 _WEB = "http://127.0.0.1:{port}"
-_NO_FOLDER = "no folder of this machine"
 _FILES = (
     "--crash-dump-folder {outside} --export-metrics-to-file --export-metrics-to-file-dir {outside}"
     " --log-requests-target {outside} --file-storage-path {outside}/storage --download-dir {outside}"
@@ -190,38 +176,16 @@ COMMANDS: Mapping[str, Hostile] = {
     "remote code that is allowed": Hostile(
         "--trust-remote-code", prepare=_contained_code, trust=True, ready=False
     ),
-    "custom weight loader": Hostile(
-        "--custom-weight-loader evil.load", _PYTHON, "--custom-weight-loader", _importable
-    ),
-    "forward hooks": Hostile(
-        """--forward-hooks '[{"name": "a", "hook_factory": "evil:load"}]'""",
-        _PYTHON,
-        "--forward-hooks",
-        _importable,
-    ),
-    "forward hooks, shortened": Hostile("--forward-h []", refused="is short for --forward-hooks"),
-    "sidecar": Hostile("--sidecar evil", _PYTHON, "--sidecar", _importable),
     "plugin": Hostile(
-        "", {**_PYTHON, "SGLANG_PLUGINS": "evil", "SGLANG_EXTERNAL_MODEL_PACKAGE": "evil"}, None, _importable
+        "", {**_PYTHON, "SGLANG_PLUGINS": "evil", "SGLANG_EXTERNAL_MODEL_PACKAGE": "evil"}, _importable
     ),
     "model loader": Hostile(
         """--load-format remote --model-loader-extra-config '{"url": "http://127.0.0.1:{port}"}'"""
-    ),
-    "model at an address": Hostile(model=_WEB + "/model", refused=_NO_FOLDER),
-    "model in a bucket": Hostile(model="s3://bucket/model", refused=_NO_FOLDER),
-    "model of a hub": Hostile(model="meta-llama/Llama-3.1-8B", refused=_NO_FOLDER),
-    "draft of a hub": Hostile(
-        "--speculative-algorithm EAGLE --speculative-draft-model-path org/draft", refused="no folder"
     ),
     "links out of the model": Hostile(prepare=_linked),
     "site customized in the folders": Hostile(prepare=_customized),
     "path files in the folders": Hostile(prepare=_path_files, variables={"HOME": "{root}/home"}),
     "tokenizer with code": Hostile("--trust-remote-code", prepare=_own_tokenizer),
-    "huge config": Hostile(prepare=_huge, refused="larger than 8 MiB"),
-    "deep config": Hostile(prepare=_deep, refused="no JSON"),
-    "override that names code": Hostile(
-        """--json-model-override-args '{"auto_map": {"AutoConfig": "evil.Own"}}'""", refused="auto_map"
-    ),
     "override that names nonsense": Hostile(
         "--json-model-override-args"
         """ '{"architectures": ["../../outside/Own"], "quant_method": "/evil"}'""",
@@ -229,9 +193,6 @@ COMMANDS: Mapping[str, Hostile] = {
     ),
     "pickles": Hostile(
         "--load-format pt --init-expert-location {root}/map.pt", prepare=_pickled, ready=False
-    ),
-    "adapter of pickles": Hostile(
-        "--enable-lora --lora-paths one={root}/adapter", prepare=_pickled, refused="holds no safetensors"
     ),
     "proxies": Hostile(
         variables=dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "HF_ENDPOINT", "HF_TOKEN"), _WEB)
@@ -249,10 +210,6 @@ COMMANDS: Mapping[str, Hostile] = {
         _FILES,
         dict.fromkeys(("SGLANG_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"), "{outside}"),
     ),
-    "dumped tensors": Hostile(
-        "--debug-tensor-dump-output-folder {outside}", refused="--debug-tensor-dump-output-folder"
-    ),
-    "exported checkpoint": Hostile("--modelopt-export-path {outside}", refused="--modelopt-export-path"),
     "flag of a later release": Hostile(
         "--load-plugin-from {root}/foreign/evil.py", prepare=_importable, ready=False
     ),

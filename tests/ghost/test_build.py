@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -98,33 +99,30 @@ def test_a_build_that_is_killed_leaves_nothing_that_is_used_and_the_next_repairs
         killed.communicate()
         assert all(path.name.startswith(".building-") for path in folders(cache))
     half = shutil.copytree(built(), cache / "ghost" / built().name, symlinks=True)
-    damage(half, "no list")
+    DAMAGE["no list"](half)
     assert library([environment()], cache) == half and is_whole(half)
     assert folders(cache) == [half]
 
 
-def damage(folder: Path, how: str) -> None:
-    if how == "a file gone":
-        (folder / "libghost.so").unlink()
-    elif how == "a file cut off":
-        (folder / "libghost.so").write_bytes((folder / "libghost.so").read_bytes()[:1000])
-    elif how == "no list":
-        (folder / "libraries.json").unlink()
-    elif how == "a foreign list":
-        (folder / "libraries.json").write_text("[1, 2]")
-    else:
-        shutil.rmtree(folder)
-        folder.write_text("")
+def is_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("")
 
 
-@pytest.mark.parametrize(
-    "how", ["a file gone", "a file cut off", "no list", "a foreign list", "a file there"]
-)
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "a file gone": lambda folder: (folder / "libghost.so").unlink(),
+    "a file cut off": lambda folder: os.truncate(folder / "libghost.so", 1000),
+    "no list": lambda folder: (folder / "libraries.json").unlink(),
+    "a foreign list": lambda folder: (folder / "libraries.json").write_text("[1, 2]"),
+    "a file there": is_a_file,
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
 def test_a_half_built_folder_is_not_whole(how: str, tmp_path: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(built(), folder, symlinks=True)
+    folder = shutil.copytree(built(), tmp_path / "copy", symlinks=True)
     assert is_whole(folder)
-    damage(folder, how)
+    DAMAGE[how](folder)
     assert not is_whole(folder)
 
 

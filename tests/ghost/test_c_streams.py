@@ -46,16 +46,13 @@ answer(wait, G.cudaStreamSynchronize(s), G.cudaStreamEndCapture(s, R(graph)))
 
 
 def test_a_product_of_cublas_is_a_kernel_on_the_handles_stream() -> None:
-    assert (
-        run("""
+    assert run("""
 s, graph, handle, lt = stream(), C.c_void_p(), C.c_void_p(), C.c_void_p()
 G.cublasCreate_v2(R(handle)); G.cublasSetStream_v2(handle, s)
 G.cudaStreamBeginCapture(s, 2); G.cublasGemmEx(handle); n = C.c_void_p(None)
 G.cublasLtMatmul(*[n] * 14, C.c_size_t(0), s)
-G.cudaStreamEndCapture(s, R(graph)); answer(nodes(graph))
-""")
-        == 2
-    )
+G.cudaStreamEndCapture(s, R(graph)); answer([nodes(graph)])
+""") == [2]
 
 
 def test_a_collective_of_nccl_is_a_kernel_and_a_communicator_knows_its_place() -> None:
@@ -71,12 +68,10 @@ answer(count.value, rank.value, stats()["launches"])
 
 
 def test_a_callback_may_take_pythons_lock_from_another_thread() -> None:
-    assert (
-        run("""
+    assert run("""
 import threading
 at = device(4 << 20); read = lambda: [get(at, 4) for _ in range(200)]
 threads = [threading.Thread(target=read) for _ in range(4)]
-[t.start() for t in threads]; [malloc(1) for _ in range(200)]; [t.join() for t in threads]; answer(len(heard))
-""")
-        == 800
-    )
+[t.start() for t in threads]; [malloc(1) for _ in range(200)]; [t.join() for t in threads]
+answer([len(heard)])
+""") == [800]

@@ -29,6 +29,14 @@ def check(model: Path, *words: str, trust: bool = False, **variables: str) -> Ch
     return checked(["--model-path", str(model), *words], variables, trust_remote_code=trust)
 
 
+def refused(model: Path, *words: str) -> str:
+    """The line of a refusal, which has a way out."""
+    with pytest.raises(Refused) as caught:
+        check(model, *words)
+    assert caught.value.remedy and len(caught.value.message.splitlines()) == 1
+    return caught.value.message
+
+
 def test_what_decides_sizes_is_passed_on_word_for_word(model: Path) -> None:
     words = ["--tp", "8", "--dp=8", "--enable-dp-attention", "--cuda-graph-bs", "1", "2", "4"]
     words += ["--chunked-prefill-size", "-1"]
@@ -55,11 +63,14 @@ def test_every_flag_of_the_core_is_known_by_its_whole_name(model: Path) -> None:
             assert any(word in name for word in ("path", "model", "addr", "override", "lora")), error.message
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+RUNS = {"--custom-weight-loader", "--forward-hooks", "--sidecar"}
+WRITES = {"--debug-tensor-dump-output-folder", "--modelopt-export-path"}
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED.keys() | RUNS | WRITES))
 def test_a_flag_that_runs_or_writes_something_is_refused_by_name(model: Path, name: str) -> None:
     for words in ([name], [name, "a"], [f"{name}=a"], [name[:-1]]):
-        with pytest.raises(Refused, match=name[:-1]):
-            check(model, *words)
+        assert name[:-1] in refused(model, *words)
 
 
 @pytest.mark.parametrize("name", sorted(DROPPED))
@@ -79,8 +90,7 @@ def test_a_model_that_would_be_fetched_is_refused(place: str) -> None:
 
 
 def test_a_draft_that_would_be_fetched_is_refused(model: Path) -> None:
-    with pytest.raises(Refused, match="no folder of this machine"):
-        check(model, "--speculative-draft-model-path", "lmsys/draft")
+    assert "no folder of this machine" in refused(model, "--speculative-draft-model-path", "lmsys/draft")
     draft = model_folder(model.parent / "draft")
     assert str(draft) in check(model, "--speculative-draft-model-path", str(draft)).argv
 
@@ -102,15 +112,13 @@ def test_a_command_without_a_model_is_refused() -> None:
 )
 def test_a_config_that_is_huge_or_no_mapping_is_refused(model: Path, text: str, says: str) -> None:
     (model / "config.json").write_text(text, encoding="latin-1")
-    with pytest.raises(Refused, match=says):
-        check(model)
+    assert says in refused(model)
 
 
 def test_a_config_that_is_a_pipe_is_not_waited_for(model: Path) -> None:
     (model / "config.json").unlink()
     os.mkfifo(model / "config.json")
-    with pytest.raises(Refused, match="no regular file"):
-        check(model)
+    assert "no regular file" in refused(model)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +133,7 @@ def test_a_config_that_is_a_pipe_is_not_waited_for(model: Path) -> None:
 )
 def test_an_override_may_not_say_where_code_is(model: Path, override: str) -> None:
     for words in (["--json-model-override-args", override], [f"--json-model-override-args={override}"]):
-        with pytest.raises(Refused, match="--json-model-override-args"):
-            check(model, *words)
+        assert "--json-model-override-args" in refused(model, *words)
 
 
 def test_an_override_of_sizes_is_passed_on(model: Path) -> None:
@@ -136,15 +143,13 @@ def test_an_override_of_sizes_is_passed_on(model: Path) -> None:
 
 def test_an_address_is_refused_wherever_it_stands(model: Path) -> None:
     for name in ("--init-expert-location", "--deepep-config", "--some-flag-of-next-year", "--lora-paths"):
-        with pytest.raises(Refused, match=name):
-            check(model, name, "https://host/a")
+        assert name in refused(model, name, "https://host/a")
 
 
 def test_where_ranks_meet_becomes_loopback(model: Path) -> None:
     found = check(model, "--dist-init-addr", "10.0.0.1:5000", "--nnodes", "2")
     assert found.argv[2:] == ("--dist-init-addr", "127.0.0.1:5000", "--nnodes", "2")
-    with pytest.raises(Refused, match="has no port"):
-        check(model, "--dist-init-addr", "10.0.0.1")
+    assert "has no port" in refused(model, "--dist-init-addr", "10.0.0.1")
 
 
 def test_remote_code_runs_only_if_both_sides_say_so(tmp_path: Path) -> None:
@@ -165,17 +170,16 @@ def test_remote_code_runs_only_if_both_sides_say_so(tmp_path: Path) -> None:
 def test_adapters_are_folders_without_pickles(model: Path, tmp_path: Path) -> None:
     adapter = tmp_path / "adapter"
     adapter.mkdir()
+    (adapter / "adapter_model.bin").touch()
     for says in ("cannot be read", "holds no safetensors"):
-        with pytest.raises(Refused, match=says):
-            check(model, "--lora-paths", f"one={adapter}")
+        assert says in refused(model, "--lora-paths", f"one={adapter}")
         (adapter / "adapter_config.json").write_text("{}")
     (adapter / "adapter_model.safetensors").touch()
     assert check(model, "--lora-paths", f"one={adapter}").argv[-1] == f"one={adapter}"
     assert check(model, "--lora-paths", str(adapter)).argv[-1] == f"{adapter}={adapter}"
     told = json.loads(check(model, "--lora-paths", json.dumps({"lora_path": str(adapter)})).argv[-1])
     assert told == {"lora_path": str(adapter)}
-    with pytest.raises(Refused, match="no folder"):
-        check(model, "--lora-paths", "one=org/adapter")
+    assert "no folder" in refused(model, "--lora-paths", "one=org/adapter")
 
 
 def test_words_that_are_no_flags_are_refused(model: Path) -> None:

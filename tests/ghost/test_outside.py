@@ -73,15 +73,13 @@ answer(status, there - before, used() - before)""") == [0, 5, 0]
 
 
 def test_a_further_stream_in_a_graph_counts_as_a_graph() -> None:
-    assert (
-        run("""
+    assert run("""
 told('graph=1048576')
 main, side, event_ = stream(), stream(), event()
 G.cudaStreamBeginCapture(main, 0); G.cudaEventRecord(event_, main); G.cudaStreamWaitEvent(side, event_, 0)
 launch(side); one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(main, R(one)); before = used()
-G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(used() - before)""")
-        == 2
-    )
+G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer([used() - before])
+""") == [2]
 
 
 def test_a_launch_that_came_from_python_is_a_node_of_the_graph_being_captured() -> None:
@@ -89,19 +87,15 @@ def test_a_launch_that_came_from_python_is_a_node_of_the_graph_being_captured() 
 told('node=1048576')
 on = stream(); G.ghost_launched(); G.cudaStreamBeginCapture(on, 0); G.ghost_launched(); G.ghost_launched()
 one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one)); before = used()
-G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(nodes(one), used() - before)""") == [
-        2,
-        2,
-    ]
+G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(nodes(one), used() - before)
+""") == [2, 2]
 
 
 def test_what_does_not_fit_is_out_of_memory_and_charges_nothing() -> None:
-    assert (
-        run("""
+    assert run("""
 told('graph=1099511627776;cublas=1099511627776;2=1099511627776')
-answer(graph(1)[0], G.cublasCreate_v2(R(C.c_void_p())), G.ghost_appears(0, b"communicator", 2), used())""")
-        == [2, 3, 2, 0]
-    )
+answer(graph(1)[0], G.cublasCreate_v2(R(C.c_void_p())), G.ghost_appears(0, b"communicator", 2), used())
+""") == [2, 3, 2, 0]
 
 
 def test_the_first_communicator_brings_the_libraries_and_room_for_code() -> None:
@@ -113,15 +107,13 @@ G.ghost_appears(0, b"kernel", 0); answer(one, two, used())""") == [11, 15, 15]
 
 
 def test_messages_of_nccl_in_a_graph_are_counted() -> None:
-    assert (
-        run("""
+    assert run("""
 told('message=1048576;message_graph=2097152')
 on = stream(); G.cudaStreamBeginCapture(on, 0)
 for _ in range(3): G.ncclAllReduce(None, None, C.c_size_t(1), 0, 0, None, on)
 one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one)); before = used()
-G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(used() - before)""")
-        == 5
-    )
+G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer([used() - before])
+""") == [5]
 
 
 def test_a_message_that_came_from_python_is_one_of_the_graph_being_captured() -> None:
@@ -130,10 +122,8 @@ told('message=1048576;message_graph=2097152;node=4194304')
 on = stream(); G.ghost_appears(0, b"message", 0)
 G.cudaStreamBeginCapture(on, 0); G.ghost_appears(0, b"message", 0)
 one, made = C.c_void_p(), C.c_void_p(); G.cudaStreamEndCapture(on, R(one)); before = used()
-G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(nodes(one), used() - before)""") == [
-        1,
-        7,
-    ]
+G.cudaGraphInstantiateWithFlags(R(made), one, C.c_ulonglong(0)); answer(nodes(one), used() - before)
+""") == [1, 7]
 
 
 def test_a_half_takes_its_memory_when_a_kernel_without_code_runs() -> None:
@@ -178,17 +168,15 @@ def test_one_of_more_than_two_ranks_holds_more_than_rank_0(ranks: int) -> None:
 
 
 def test_memory_of_a_peer_is_mapped_and_takes_none_here() -> None:
-    assert (
-        run("""
+    assert run("""
 told(''); handle, at, out = C.c_void_p(), C.c_uint64(), (C.c_int * 8)(); before = used()
 imported = G.cuMemImportFromShareableHandle(R(handle), None, 1)
 asked = G.cuMemGetAllocationPropertiesFromHandle(out, handle)
 G.cuMemAddressReserve(R(at), C.c_size_t(4 << 20), C.c_size_t(0), C.c_uint64(0), C.c_ulonglong(0))
 size = C.c_size_t(4 << 20); mapped = G.cuMemMap(at, size, C.c_size_t(0), handle, C.c_ulonglong(0))
 nobody = G.cuMemMap(at, size, C.c_size_t(0), None, C.c_ulonglong(0)); unmapped = G.cuMemUnmap(at, size)
-answer(imported, asked, list(out)[:4], mapped, nobody, unmapped, G.cuMemRelease(handle), used() - before)""")
-        == [0, 0, [1, 1, 1, 0], 0, 1, 0, 0, 0]
-    )
+answer(imported, asked, list(out)[:4], mapped, nobody, unmapped, G.cuMemRelease(handle), used() - before)
+""") == [0, 0, [1, 1, 1, 0], 0, 1, 0, 0, 0]
 
 
 def test_a_handle_that_is_retained_keeps_its_memory() -> None:

@@ -9,14 +9,8 @@ from typing import Any
 import pytest
 
 from runtime.sglang.inside import tactic_files
+from tests.ghost.told import arguments as server
 from tests.ghost.told import told
-
-
-def server(**changed: object) -> SimpleNamespace:
-    usual = {"tp_size": 1, "dp_size": 1, "pp_size": 1, "ep_size": 1, "nnodes": 1, "node_rank": 0}
-    more = {"base_gpu_id": 0, "gpu_id_step": 1, "enable_dp_attention": False}
-    return SimpleNamespace(**{**usual, **more, **changed})
-
 
 RUNNER = SimpleNamespace(
     server_args=SimpleNamespace(model_path="/made/m", tp_size=2),

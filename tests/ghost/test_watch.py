@@ -13,6 +13,7 @@ from runtime.ghost.inside import honesty
 from runtime.sglang.inside import ranks, watch
 from runtime.sglang.inside.blame import blame
 from sgl_tune.asking.asking import way_out
+from tests.ghost.told import arguments as server
 
 
 def _runner(steps: str) -> tuple[str, ...]:
@@ -104,20 +105,14 @@ def test_a_step_that_a_release_lacks_is_an_error_that_names_it(
         watch.install(meter())
 
 
-def server(**changed: object) -> SimpleNamespace:
-    sizes = {"tp_size": 8, "dp_size": 1, "pp_size": 1, "ep_size": 1, "nnodes": 1}
-    usual = {**sizes, "base_gpu_id": 0, "gpu_id_step": 1, "enable_dp_attention": False}
-    return SimpleNamespace(**{**usual, **changed})
-
-
 @pytest.mark.parametrize(
     ("arguments", "dp_rank"),
     [
-        (server(), None),
+        (server(tp_size=8), None),
         (server(dp_size=2, tp_size=1), 0),
-        (server(dp_size=8, enable_dp_attention=True), 5),
-        (server(dp_size=4, enable_dp_attention=True), 2),
-        (server(dp_size=1, attn_dp_size=8, enable_dp_attention=True), 5),
+        (server(tp_size=8, dp_size=8, enable_dp_attention=True), 5),
+        (server(tp_size=8, dp_size=4, enable_dp_attention=True), 2),
+        (server(tp_size=8, attn_dp_size=8, enable_dp_attention=True), 5),
     ],
 )
 def test_a_rank_has_the_place_that_the_launcher_gives_it(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,16 @@ def finish_child(child: int, reader: int) -> Any:
 
 def in_child(work: Callable[[], Any]) -> Any:
     return finish_child(*start_child(work))
+
+
+def hearing(hook: Callable[[str, tuple[Any, ...]], object], work: Callable[[], Any]) -> Callable[[], Any]:
+    """The work of a child in which `hook` hears of each audited event, such as an open or a rename."""
+
+    def heard() -> Any:
+        sys.addaudithook(hook)
+        return work()
+
+    return heard
 
 
 def as_nobody(folder: Path, work: Callable[[], Any]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,7 @@ from sgl_tune.cache.store import write_group
 from sgl_tune.cache.transaction import locked
 from sgl_tune.errors import WorkFailed
 from tests.sgl_tune.cache.caches import cache_folder, good, write_ranks
-from tests.sgl_tune.cache.children import finish_child, in_child, start_holder
+from tests.sgl_tune.cache.children import finish_child, hearing, in_child, start_holder
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_entries, moe_key
 from tests.sgl_tune.cache.outside import SECRET, Outside
 from tests.sgl_tune.cache.without_flock import IS_POSSIBLE, refuse_flock
@@ -153,11 +152,7 @@ def test_a_write_stays_in_a_folder_that_is_swapped_for_a_link(root: Path, outsid
         if event == "os.rename" and not folder.is_symlink() and "moved-away" not in str(arguments[1]):
             _swap(folder, outside.folder)
 
-    def write() -> None:
-        sys.addaudithook(act)
-        write_group([folder / name for name in NAMES], _entry(1), TARGET)
-
-    in_child(write)
+    in_child(hearing(act, lambda: write_group([folder / name for name in NAMES], _entry(1), TARGET)))
     assert outside.is_untouched()
     assert {path.name for path in folder.with_name("moved-away").glob("rank*")} == set(NAMES)
 
@@ -258,7 +253,7 @@ def test_a_journal_of_nonsense_is_none(root: Path, outside: Outside, case: str) 
 # Clocks
 
 
-def _dies_after_the_first_rename(folder: Path, work: Callable[[], object]) -> Callable[[], None]:
+def _dies_after_the_first_rename(work: Callable[[], object]) -> Callable[[], None]:
     renames: list[str] = []
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -267,18 +262,14 @@ def _dies_after_the_first_rename(folder: Path, work: Callable[[], object]) -> Ca
             if len([name for name in renames if name != JOURNAL]) == 2:
                 os._exit(9)
 
-    def doomed() -> None:
-        sys.addaudithook(hook)
-        work()
-
-    return doomed
+    return hearing(hook, work)
 
 
 @pytest.mark.parametrize("hours", [-3, 0, 3], ids=["back", "steady", "forward"])
 def test_a_clock_that_jumps_changes_nothing_for_a_change_to_be_finished(root: Path, hours: float) -> None:
     folder = _cache(root)
     paths = [folder / name for name in NAMES]
-    in_child(_dies_after_the_first_rename(folder, lambda: write_group(paths, _entry(77), TARGET)))
+    in_child(_dies_after_the_first_rename(lambda: write_group(paths, _entry(77), TARGET)))
     assert len({path.read_bytes() for path in paths}) == 2, "it died too early or too late"
     os.utime(folder / JOURNAL, (time.time() + hours * 3600,) * 2)
     assert "finished an interrupted change" in settle(find_caches(root), root)[0]

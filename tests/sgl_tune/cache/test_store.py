@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,14 @@ from sgl_tune.cache.record import read_cache_file, serialise
 from sgl_tune.cache.store import Written, write_group
 from sgl_tune.errors import WorkFailed
 from tests.disks import mounted
-from tests.sgl_tune.cache.children import as_nobody, finish_child, in_child, start_child, start_holder
+from tests.sgl_tune.cache.children import (
+    as_nobody,
+    finish_child,
+    hearing,
+    in_child,
+    start_child,
+    start_holder,
+)
 from tests.sgl_tune.cache.corpus import HOT, TARGET, build_corpus, moe_entries, moe_key
 
 
@@ -187,11 +193,7 @@ def test_a_stock_writer_that_takes_no_lock_is_noticed(tmp_path: Path) -> None:
             (tmp_path / "stock").write_bytes(content)
             (tmp_path / "stock").replace(path)
 
-    def write() -> None:
-        sys.addaudithook(meanwhile)
-        write_group([path], _entry(4), TARGET)
-
-    in_child(write)
+    in_child(hearing(meanwhile, lambda: write_group([path], _entry(4), TARGET)))
     assert read_cache_file(path).entries == _entry(2) | _entry(3) | _entry(4)
     assert _names(tmp_path) == {path.name}
 

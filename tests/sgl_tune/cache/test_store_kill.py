@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from sgl_tune.cache.record import read_cache_file, serialise
 from sgl_tune.cache.remove import remove, settle
 from sgl_tune.cache.store import write_group
 from sgl_tune.cache.transaction import locked
-from tests.sgl_tune.cache.children import finish_child, kill_after, start_child
+from tests.sgl_tune.cache.children import finish_child, hearing, in_child, kill_after, start_child
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_key
 
 
@@ -77,7 +76,7 @@ def _instants(seed: int, work: Callable[[], object]) -> Iterator[float]:
     """Random moments to kill at, up to three times what the work takes here and now. A busy machine gets
     fewer of them, unless somebody asked for a number."""
     start = time.perf_counter()
-    finish_child(*start_child(work))
+    in_child(work)
     longest = 3 * (time.perf_counter() - start)
     chance = random.Random(seed)
     for kill in range(KILLS):
@@ -129,7 +128,7 @@ def test_killed_writers_do_not_lose_what_others_merge(tmp_path: Path) -> None:
     assert len(survived) > round_ + 2, "nothing of those that were killed came through"
 
 
-def _die_at(step: int, folder: Path, work: Callable[[], None]) -> Callable[[], None]:
+def _die_at(step: int, folder: Path, work: Callable[[], None]) -> Callable[[], bool]:
     """`work`, ended as kill -9 would before the `step`-th time it touches a file of the folder, which it
     names from within the opened folder."""
 
@@ -142,11 +141,11 @@ def _die_at(step: int, folder: Path, work: Callable[[], None]) -> Callable[[], N
             if step < 0:
                 os._exit(9)
 
-    def doomed() -> None:
-        sys.addaudithook(hook)
+    def to_the_end() -> bool:
         work()
+        return True
 
-    return doomed
+    return hearing(hook, to_the_end)
 
 
 @pytest.mark.parametrize("already", [0, 3], ids=["first", "further"])
@@ -157,10 +156,7 @@ def test_a_write_may_die_before_every_single_step(tmp_path: Path, already: int) 
             write_group(paths, _entries(already), TARGET, manifest=Manifest(TARGET))
         folder = paths[0].parent
         folder.mkdir(parents=True, exist_ok=True)
-        child, reader = start_child(_die_at(step, folder, lambda paths=paths: _write_on(paths, 1)))
-        with os.fdopen(reader, "rb") as stream:
-            finished = bool(stream.read())
-        os.waitpid(child, 0)
+        finished = in_child(_die_at(step, folder, lambda paths=paths: _write_on(paths, 1)))
         assert _check_group(paths, already) in (already, already + 1)
         if finished:
             assert step > 20, "the hook saw too little to mean anything"
@@ -174,11 +170,7 @@ def test_a_removal_may_die_before_every_single_step(tmp_path: Path) -> None:
         paths = _make_group(root)
         write_group(paths, _entries(3), TARGET, manifest=Manifest(TARGET))
         write_group(_make_group(root, KEPT), _entries(1), TARGET)
-        work = _die_at(step, paths[0].parent, lambda root=root: _prune_all_but_kept(root))
-        child, reader = start_child(work)
-        with os.fdopen(reader, "rb") as stream:
-            finished = bool(stream.read())
-        os.waitpid(child, 0)
+        finished = in_child(_die_at(step, paths[0].parent, lambda root=root: _prune_all_but_kept(root)))
         settle(find_caches(root), root)
         assert sum(path.exists() for path in paths) in (0, RANKS)
         _prune_all_but_kept(root)

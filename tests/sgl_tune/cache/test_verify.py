@@ -181,24 +181,18 @@ def test_without_a_target_only_what_no_server_accepts_is_held_against_it(
     assert verdicts(verify_all(tmp_path, UNKNOWN)) == [verdict]
 
 
-def test_a_directory_in_the_place_of_a_file_does_not_stop_the_others(tmp_path: Path) -> None:
-    folder = cache_folder(tmp_path)
-    write_ranks(folder, rank_names(tp=2))
+@pytest.mark.parametrize(("is_folder", "verdict"), [(True, "crash"), (False, "missing")])
+def test_a_file_that_goes_meanwhile_does_not_stop_the_others(
+    is_folder: bool, verdict: str, tmp_path: Path
+) -> None:
+    _, second = write_ranks(cache_folder(tmp_path), rank_names(tp=2))
     caches = find_caches(tmp_path)
-    (folder / "rank_tp1_pp0_dp0.json").unlink()
-    (folder / "rank_tp1_pp0_dp0.json").mkdir()
+    second.unlink()
+    if is_folder:
+        second.mkdir()
     report = verify([Checked(cache, "0.5.17") for cache in caches], HERE)
-    assert verdicts(report) == ["hit", "crash"]
-    assert report.files[1].findings[-1].code == "not-a-file"
-
-
-def test_a_file_that_vanishes_meanwhile_is_missing(tmp_path: Path) -> None:
-    folder = cache_folder(tmp_path)
-    write_ranks(folder, rank_names(tp=2))
-    caches = find_caches(tmp_path)
-    (folder / "rank_tp1_pp0_dp0.json").unlink()
-    report = verify([Checked(cache, "0.5.17") for cache in caches], HERE)
-    assert verdicts(report) == ["hit", "missing"]
+    assert verdicts(report) == ["hit", verdict]
+    assert (report.files[1].findings[-1].code == "not-a-file") == is_folder
 
 
 def test_litter_is_named_with_its_remedy(tmp_path: Path) -> None:

@@ -79,38 +79,30 @@ def test_any_difference_in_content_counts(
     assert named in report.findings[0].message
 
 
-def test_order_and_white_space_do_not_count(tmp_path: Path) -> None:
-    paths = write_ranks(cache_folder(tmp_path), rank_names(tp=2))
-    paths[1].write_bytes(json.dumps(dict(reversed(json.loads(good()).items()))).encode())
-    assert verdicts(verify_all(tmp_path)) == ["hit", "hit"]
+REPLICAS = [f"rank_tp{tp}_pp0_dp{dp}.json" for dp in (0, 1) for tp in (0, 1)]
+TURNED = json.dumps(dict(reversed(json.loads(good()).items()))).encode()
 
 
-def test_every_rank_broken_alike_is_no_difference_but_a_crash(tmp_path: Path) -> None:
-    paths = write_ranks(cache_folder(tmp_path), rank_names(tp=2), b"{")
-    paths[1].write_bytes(b"[]")
+@pytest.mark.parametrize(
+    ("names", "others", "expected"),
+    [
+        (rank_names(tp=2), {1: TURNED}, ["hit"] * 2),  # order and white space do not count
+        (rank_names(tp=2), {0: b"{", 1: b"[]"}, ["crash"] * 2),  # broken alike is no difference
+        (rank_names(tp=2, pp=2), dict.fromkeys((2, 3), _retuned()), ["hit"] * 4),  # stages may differ
+        (REPLICAS, dict.fromkeys((2, 3), _retuned()), ["hit"] * 4),
+        (rank_names(tp=4, dp_attention=True), {3: _retuned()}, ["deleted"] * 4),
+        ([f"rank_tp{tp}_pp0_dp0.json" for tp in range(8, 16)], {}, ["hit"] * 8),  # of a second node
+        ([f"rank_tp{tp}_pp0_dp0_gpuGPU-{tp}.json" for tp in (0, 1)], {}, ["hit"] * 2),  # of MegaMoE
+    ],
+)
+def test_ranks_of_a_group_are_equal(
+    names: list[str], others: dict[int, bytes], expected: list[str], tmp_path: Path
+) -> None:
+    paths = write_ranks(cache_folder(tmp_path), names)
+    for at, raw in others.items():
+        paths[at].write_bytes(raw)
     report = verify_all(tmp_path)
-    assert verdicts(report) == ["crash", "crash"]
-    assert "ranks-differ" not in codes(report)
-
-
-def test_stages_may_differ_from_each_other(tmp_path: Path) -> None:
-    paths = write_ranks(cache_folder(tmp_path), rank_names(tp=2, pp=2))
-    for path in paths[2:]:
-        path.write_bytes(_retuned())
-    assert verdicts(verify_all(tmp_path)) == ["hit"] * 4
-
-
-def test_replicas_of_plain_data_parallelism_may_differ(tmp_path: Path) -> None:
-    folder = cache_folder(tmp_path)
-    write_ranks(folder, ["rank_tp0_pp0_dp0.json", "rank_tp1_pp0_dp0.json"])
-    write_ranks(folder, ["rank_tp0_pp0_dp1.json", "rank_tp1_pp0_dp1.json"], _retuned())
-    assert verdicts(verify_all(tmp_path)) == ["hit"] * 4
-
-
-def test_dp_attention_ranks_are_one_group(tmp_path: Path) -> None:
-    paths = write_ranks(cache_folder(tmp_path), rank_names(tp=4, dp_attention=True))
-    paths[3].write_bytes(_retuned())
-    assert verdicts(verify_all(tmp_path)) == ["deleted"] * 4
+    assert verdicts(report) == expected and ("ranks-differ" in codes(report)) == ("deleted" in expected)
 
 
 @pytest.mark.parametrize("dp_attention", [False, True])
@@ -119,17 +111,8 @@ def test_a_hole_between_the_ranks_is_a_missing_file(dp_attention: bool, tmp_path
     folder = cache_folder(tmp_path)
     write_ranks(folder, [name for name in names if "tp2" not in name])
     report = verify_all(tmp_path)
-    assert [(file.path.name, file.verdict.value) for file in report.files] == [
-        (names[0], "deleted"),
-        (names[1], "deleted"),
-        (names[2], "missing"),
-        (names[3], "deleted"),
-    ]
-
-
-def test_a_second_nodes_files_start_at_its_first_rank(tmp_path: Path) -> None:
-    write_ranks(cache_folder(tmp_path), [f"rank_tp{t}_pp0_dp0.json" for t in range(8, 16)])
-    assert verdicts(verify_all(tmp_path)) == ["hit"] * 8
+    assert [file.path.name for file in report.files] == names
+    assert verdicts(report) == ["deleted", "deleted", "missing", "deleted"]
 
 
 def test_a_known_deployment_misses_ranks_that_no_hole_shows(tmp_path: Path) -> None:
@@ -196,9 +179,3 @@ def test_an_entry_under_another_policy_does_not_cover(tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names(), good(**entries))
     report = _asked(tmp_path, _make_expected(rank_names(), (1, 8192)))
     assert {"keys-missing", "policy-misses"} <= codes(report)
-
-
-def test_megamoe_files_are_told_apart_by_their_gpu(tmp_path: Path) -> None:
-    names = [f"rank_tp{t}_pp0_dp0_gpuGPU-{t}.json" for t in (0, 1)]
-    write_ranks(cache_folder(tmp_path), names)
-    assert verdicts(verify_all(tmp_path)) == ["hit", "hit"]

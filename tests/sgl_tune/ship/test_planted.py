@@ -4,7 +4,6 @@ folder changes, and no file of root's is given away."""
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -16,7 +15,7 @@ from sgl_tune.cache.layouts.cache import LOCK
 from sgl_tune.errors import SglTuneError
 from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.unpack import How, unpack
-from tests.sgl_tune.cache.children import in_child
+from tests.sgl_tune.cache.children import hearing, in_child
 from tests.sgl_tune.running import Ran, run, run_here
 from tests.sgl_tune.ship.bundles import make_bundle
 from tests.sgl_tune.stores import make
@@ -57,19 +56,18 @@ def _meanwhile(moment: str, swap: Callable[[Event], bool], *words: object) -> Ra
     """The command runs, and right before each call of this kind somebody else may act. `swap` says whether he
     did: he does it once, and must have."""
 
+    acted = [False]
+
+    def hook(event: str, arguments: Event) -> None:
+        if event == moment and not acted[0]:
+            acted[0] = True  # what he does himself is no such call
+            acted[0] = swap(arguments)
+
     def work() -> Ran:
-        acted = [False]
-
-        def hook(event: str, arguments: Event) -> None:
-            if event == moment and not acted[0]:
-                acted[0] = True  # what he does himself is no such call
-                acted[0] = swap(arguments)
-
-        sys.addaudithook(hook)
         ran = run_here(*words)
         return Ran(ran.code if acted[0] else -1, ran.out, ran.err)
 
-    return in_child(work)
+    return in_child(hearing(hook, work))
 
 
 def _pull(tmp_path: Path, *more: object) -> tuple[object, ...]:
@@ -162,11 +160,7 @@ def test_unpack_gives_away_no_folder_that_is_moved_under_a_name_it_made(whole: P
             below.rename(theirs / "away")
             mine.rename(below)
 
-    def work() -> None:
-        sys.addaudithook(hook)
-        run_here("unpack", whole, "--cache-dir", theirs)
-
-    in_child(work)
+    in_child(hearing(hook, lambda: run_here("unpack", whole, "--cache-dir", theirs)))
     assert not mine.exists() and (below / "file").read_text() == "mine"
     assert below.stat().st_uid == 0
 
