@@ -20,8 +20,7 @@ from sgl_tune.errors import Ended, UsageError
 from sgl_tune.markdown import output_of
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, is_of_a_run
 from sgl_tune.server_log.log import read_server_log
-from sgl_tune.server_log.show import show_outcome
-from sgl_tune.server_log.verdict import Outcome, outcome_of
+from sgl_tune.server_log.verdict import Outcome, outcome_of, show_outcome
 from sgl_tune.verify.environment import read_target
 
 _NAME_ONE = "sgl-tune mem-report --gpu h200 -- python -m sglang.launch_server --model-path M --tp 8"

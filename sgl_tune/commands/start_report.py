@@ -13,11 +13,9 @@ from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.errors import Ended, UsageError
 from sgl_tune.markdown import output_of
-from sgl_tune.start_report.against import Against
-from sgl_tune.start_report.read import parse_ready, read_start
-from sgl_tune.start_report.report import StartReport
+from sgl_tune.start_report.report import StartReport, parse_ready, read_start
 from sgl_tune.start_report.running import run_server
-from sgl_tune.start_report.table import render_page, show_against, show_report
+from sgl_tune.start_report.table import Against, render_page, show_against, show_report
 from sgl_tune.units import parse_age
 from sgl_tune.writing import check_place, write_text
 

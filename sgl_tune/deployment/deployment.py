@@ -1,30 +1,57 @@
-"""One deployment: a server, the model it serves, and the folder of its cache."""
+"""One deployment: a server, the model it serves, and the folder of its cache; and a model's config.json as
+the core understands it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runtime.flashinfer.versions import doubt_of
 from runtime.models.known import family_of, model_config
-from runtime.record.checked import WrongMember, from_plain, given_members
+from runtime.record.checked import WrongMember, from_plain, given_members, to_plain
 from runtime.server.asked import Asked
 from runtime.server.checkpoint import Checkpoint
 from runtime.server.config import ModelConfig, RuntimeConfig
-from runtime.server.errors import ConfigError
+from runtime.server.errors import ConfigError, UnknownModel, Unsupported
 from runtime.server.gpus import GpuModel
 from runtime.server.parallel import ParallelConfig
 from runtime.server.resolve import check_model, resolve
 from runtime.server.shape import Server
 from runtime.server.sizes.own_layer import has_plain_layer, own_layer
 from runtime.sglang.releases import Release, release_named
-from sgl_tune.deployment.models import checked
+from sgl_tune.deployment.model_files import Sought, find_files
 from sgl_tune.errors import UsageError
 
 if TYPE_CHECKING:
     from sgl_tune.deployment.launch import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    checkpoint: Checkpoint
+    source: str
+
+
+def find_model(sought: Sought | str, environ: Mapping[str, str]) -> FoundModel:
+    found = find_files(sought, environ)
+    return FoundModel(checked(Checkpoint(found.config, found.quantization), found.source), found.source)
+
+
+def checked(checkpoint: Checkpoint, file: str) -> Checkpoint:
+    """Check members that reading does not look at, such as a string in place of a number."""
+    try:
+        _ = checkpoint.context_length
+        with suppress(Unsupported, UnknownModel):
+            from_plain(ModelConfig, to_plain(model_config(checkpoint.quantized)), "model")
+    except (ConfigError, WrongMember) as error:
+        raise UsageError(f"{file}: {error}") from error
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        why = f"{type(error).__name__}: {str(error)[:200]}"
+        raise UsageError(f"{file}: not a model's config: {why}") from error
+    return checkpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Find the containers in a manifest: Kubernetes objects, a Compose file, or a single container."""
+"""Find the containers in a manifest: Kubernetes objects, a Compose file, or a single container. Its YAML is
+read by the reader that SGLang uses, up to a limited size."""
 
 from __future__ import annotations
 
@@ -7,18 +8,22 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sgl_tune.deployment.container import PRODUCT, Container, Mount
 from sgl_tune.deployment.shell_words import Pasted, Word, shell_commands
-from sgl_tune.deployment.yaml_text import read_yaml
 from sgl_tune.errors import UsageError
+
+if TYPE_CHECKING:
+    from yaml import Node, SafeLoader
 
 _DEEPEST = 30
 _GROUPS = {"leaderWorkerTemplate": "LWS", "leaderWorkerPattern": "RBG_LWP"}  # the prefix of its variables
 _REFERENCE = re.compile(r"\$\(([A-Za-z_][\w.-]*)\)")  # Kubernetes's references
 _COMPOSE_DEFAULT = re.compile(r"\$\$|\$\{[A-Za-z_]\w*:?-([^{}$]*)\}")
 _COMPOSE_REFERENCE = re.compile(r"(?<!\$)\$(?:\{[^}]*\}|[A-Za-z_]\w*)")
+LARGEST = 1 << 18
+_MOST_VALUES = 40_000
 
 
 class _Inside(NamedTuple):
@@ -220,3 +225,57 @@ def _list(value: Any) -> list[str]:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def read_yaml(text: str, where: str) -> list[Any]:
+    """Return the documents of a YAML text; refuse tags that build objects, and endless aliases."""
+    import yaml  # takes 10 % of a command's start, and few commands need it
+
+    if len(text) > LARGEST:
+        raise UsageError(f"{where} has {len(text)} letters: {LARGEST} are the most", "give one document")
+    try:
+        loader = yaml.SafeLoader(text)
+        return list(_documents(loader, where))
+    except yaml.YAMLError as error:
+        raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())[:300]}") from None
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise UsageError(f"{where} cannot be read: {str(error)[:200]}") from None
+
+
+def _documents(loader: SafeLoader, where: str) -> Iterator[Any]:
+    """Yield the documents. Each is counted before its values are made, because merge keys copy values."""
+    left = _MOST_VALUES
+    while loader.check_node():
+        node = loader.get_node()
+        left -= _values(node, left)
+        if left < 0:
+            raise UsageError(f"{where} holds more than {_MOST_VALUES} values, its aliases followed")
+        yield loader.construct_document(node)
+
+
+def _values(root: Node | None, most: int) -> int:
+    """Count a document's values with each alias written out; any number above `most` if there are more."""
+    sizes: dict[int, int] = {}
+    entered: set[int] = set()
+    waiting = [root] if root is not None else []
+    while waiting:
+        node = waiting[-1]
+        inner = _inner(node)
+        if id(node) in sizes:
+            waiting.pop()
+        elif id(node) not in entered:
+            entered.add(id(node))
+            if any(id(item) in entered and id(item) not in sizes for item in inner):
+                return most + 1  # an alias that contains itself
+            waiting += inner
+        else:
+            sizes[id(node)] = min(1 + sum(sizes[id(item)] for item in inner), most + 1)
+            waiting.pop()
+    return sizes[id(root)] if root is not None else 0
+
+
+def _inner(node: Node) -> list[Node]:
+    """Return a node's children; none for a scalar."""
+    if node.id == "mapping":
+        return [item for pair in node.value for item in pair]
+    return list(node.value) if node.id == "sequence" else []

@@ -110,10 +110,8 @@ def _not_found(model_path: str) -> UsageError:
     near, named = _near(name := model_path.rpartition("/")[2]), _preset_of(name)
     ways = [f"name its {_FILE}, or a preset of its shape, with --model-config: {_names(name)}"]
     if named:
-        near, ways = (
-            None,
-            [f"if it is {named.name}: --model-config {named.name}; else name its {_FILE} there"],
-        )
+        same = f"--model-config {named.name}"
+        near, ways = None, [f"if it is {named.name}: {same}; else name its {_FILE} there"]
     if is_hub_id(model_path):
         ways.insert(0, f"`hf download {model_path} {_FILE}`")
     return UsageError(
@@ -129,12 +127,11 @@ def _names(name: str) -> str:
 
 def _near(name: str) -> str | None:
     """Return the preset that was probably meant. Other digits are another model; a name may be cut off."""
-    digits = _digits(name)
-    return meant(name, (one.name for one in presets() if _digits(one.name).startswith(digits)))
 
+    def digits(name: str) -> str:
+        return "".join(filter(str.isdigit, name))
 
-def _digits(name: str) -> str:
-    return "".join(filter(str.isdigit, name))
+    return meant(name, (one.name for one in presets() if digits(one.name).startswith(digits(name))))
 
 
 def _from_file(file: Path) -> ModelFiles:

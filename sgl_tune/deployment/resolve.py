@@ -16,9 +16,8 @@ from runtime.server.gpus import CPU, GpuModel, gpu_for
 from runtime.server.nearest import meant
 from runtime.sglang.releases import NEWEST, Release, release_named
 from sgl_tune.deployment.cache_dir import default_cache_dir, demo_cache_dir
-from sgl_tune.deployment.deployment import Deployment, Inputs, deploy
+from sgl_tune.deployment.deployment import Deployment, Inputs, deploy, find_model
 from sgl_tune.deployment.model_files import DEMO, NO_MODEL, Sought
-from sgl_tune.deployment.models import find_model
 from sgl_tune.deployment.options import LONG, ServerFlags, TargetFlags
 from sgl_tune.deployment.versions import installed_version, local_gpus, local_model
 from sgl_tune.errors import CheckFailed, UsageError

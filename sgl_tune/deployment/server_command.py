@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sgl_tune.deployment.container import Container
-from sgl_tune.deployment.flag_names import flag_names, flag_types, whole_number
-from sgl_tune.deployment.flag_spelling import whole_name
+from sgl_tune.deployment.flag_names import flag_names, flag_types, whole_name, whole_number
 from sgl_tune.deployment.launch import Launch
 from sgl_tune.deployment.model_files import HUB_ENVIRONMENT
 from sgl_tune.deployment.options import TARGET_FIELDS, ServerFlags

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from runtime.record.events import Event
 from runtime.record.record import Record
@@ -14,17 +13,16 @@ from runtime.sglang.releases import NEWEST, Release
 from runtime.sglang.server_process import STOP
 from runtime.sglang.variables import Left
 from sgl_tune.asking.ask import opened
-from sgl_tune.asking.asking import Answers, Listener
+from sgl_tune.asking.asking import Answers
 from sgl_tune.asking.live import Live
 from sgl_tune.asking.question import Question, gpu_of
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.change import AS_IS, BEHAVIOURS, VARIABLE, Change, changed_command
-from sgl_tune.memory.layout import Layout, first_rank, layout_of
 from sgl_tune.memory.of_record import report_of
 from sgl_tune.memory.options import MemoryOptions
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.starting import Started
+from sgl_tune.memory.starting import Layout, Started, first_rank, layout_of
 from sgl_tune.servers.server import NoServer, Server, find_server
 from sgl_tune.units import parse_size
 
@@ -81,24 +79,19 @@ class ServerStarter:
             return STOP if event["least_free"] < least else None
 
         snapshot = self._snapshot if change is AS_IS else None
-        first = self._one(replace(question, rank=first_rank(self._ranks)), say, snapshot)
+        answer = self._answers.answer
+        first = answer(replace(question, rank=first_rank(self._ranks)), say, snapshot)
         layout = layout_of(first)
         ranks = layout.started(self._ranks) if layout.ranks > 1 else (first.asked.rank,)
-        found = [first, *(self._one(replace(question, rank=rank), say) for rank in ranks[1:])]
+        found = [first, *(answer(replace(question, rank=rank), say) for rank in ranks[1:])]
         sizes = [record.sizes for record in found if record.sizes is not None]
         if layout.pp > 1 and len(sizes) == len(found):
             fewest = min(one.kv_tokens for one in sizes)
             limited = question.with_flags(["--max-total-tokens", str(fewest)])
-            found = [
-                record
-                if one.kv_tokens == fewest
-                else self._one(replace(limited, rank=record.asked.rank), say)
-                for record, one in zip(found, sizes, strict=True)
-            ]
+            for place, (record, one) in enumerate(zip(tuple(found), sizes, strict=True)):
+                if one.kv_tokens != fewest:
+                    found[place] = answer(replace(limited, rank=record.asked.rank), say)
         return self._started(question, layout, found)
-
-    def _one(self, question: Question, say: Listener, snapshot: Path | None = None) -> Record:
-        return self._answers.answer(question, say, snapshot)
 
     def _started(self, question: Question, layout: Layout, records: Sequence[Record]) -> Started:
         reports = tuple(self._report(record, question) for record in records)

@@ -20,8 +20,7 @@ from sgl_tune.memory.views.fit_page import fit_json, show_fit
 from sgl_tune.memory.views.html import render_page
 from sgl_tune.memory.views.terminal import show_answer
 from sgl_tune.server_log.log import ServerLog
-from sgl_tune.server_log.show import show_outcome
-from sgl_tune.server_log.verdict import Outcome
+from sgl_tune.server_log.verdict import Outcome, show_outcome
 from sgl_tune.writing import check_place, write_text
 
 _CODES = {"fits": 0, "refused": 2}
@@ -59,7 +58,7 @@ def _answered(out: Output, asked: MemoryOptions, shown: ShowOptions) -> Answer:
 def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowOptions) -> None:
     """Print the log's verdict, then the prediction; if that fails, the verdict stands alone."""
     show_outcome(out, dead)
-    found, why = None, ""
+    found, why = None, None
     try:
         found = _answered(out, asked, shown)
     except SglTuneError as error:
@@ -68,11 +67,7 @@ def _beside_death(out: Output, asked: MemoryOptions, dead: Outcome, shown: ShowO
         out.warn(f"no prediction beside the log{page}: {why}")
         if error.remedy:
             out.hint(error.remedy)
-    data: dict[str, Any] = {
-        **dead.to_json(),
-        "predicted": found.to_json() if found else None,
-        "not_predicted": why or None,
-    }
+    data = {**dead.to_json(), "predicted": found.to_json() if found else None, "not_predicted": why}
     out.result(data, human=lambda: _show(out, found, shown) if found else None, quiet=[dead.headline])
     raise Ended(1)
 
@@ -99,18 +94,11 @@ def _show(out: Output, found: Answer, shown: ShowOptions) -> None:
 _MISSED = "the prediction does not include these settings of the log's server:"
 # The log shows their resolved values: SGLang reads them from elsewhere when they are not set.
 _LEFT_OUT = TARGET_FIELDS | {"dist_init_addr", "flashinfer_autotune_skip_ops", "cuda_graph_bs"}
-_MATTER = (
-    "cpu_offload_gb",
-    "enable_lora",
-    "enable_hierarchical_cache",
-    "enable_memory_saver",
-    "enable_two_batch_overlap",
-    "enable_single_batch_overlap",
-    "enable_symm_mem",
-    "enable_torch_compile",
-    "json_model_override_args",
-    "ep_num_redundant_experts",
-)
+_MATTER = """
+    cpu_offload_gb enable_lora enable_hierarchical_cache enable_memory_saver enable_two_batch_overlap
+    enable_single_batch_overlap enable_symm_mem enable_torch_compile json_model_override_args
+    ep_num_redundant_experts
+"""
 _UNSET = ("None", "False", "0", "{}", "")
 
 
@@ -161,7 +149,7 @@ def flags_of_log(server_args: str, given: ServerFlags) -> ServerFlags:
 
 def not_taken(server_args: str) -> tuple[str, ...]:
     """Return the server's settings that take memory and that sgl-tune has no flag for."""
-    said = {name: _word(server_args, name) for name in _MATTER}
+    said = {name: _word(server_args, name) for name in _MATTER.split()}
     return tuple(f"--{name.replace('_', '-')} {word}" for name, word in said.items() if word not in _UNSET)
 
 

@@ -50,7 +50,8 @@ class Search:
         while isinstance(found, _Blocked):
             least = self._relieved(knobs, found.phase, first)
             if least is None or self._is_spent:
-                raise CheckFailed(_nothing(found, given_up), self._goals.way_out)
+                tried = f", even with {'; '.join(given_up[-2:])}" if given_up else ""
+                raise CheckFailed(f"nothing fits{tried}: {found.why}", self._goals.way_out)
             what, knobs = least
             given_up.append(what)
             found = self._highest(knobs, notch)
@@ -96,7 +97,9 @@ class Search:
                 fitting = trial
             else:
                 lowest_bad = min(lowest_bad, trial.notch)
-                blocked = _Blocked(_missing(trial, spare), trial.tightest)
+                short, fraction = memory_bytes(-spare), trial.notch / NOTCHES
+                why = f"{short} are missing in {trial.tightest} with a fraction of {fraction:g}"
+                blocked = _Blocked(why, trial.tightest)
             step = math.floor(spare / trial.notch_bytes) if trial.notch_bytes else 0
             least = fitting.notch if fitting else trial.least_notch
             following = min(lowest_bad - 1, max(trial.notch + step, least))
@@ -146,16 +149,6 @@ def _half(knobs: Knobs, name: str, ranks: int, goals: Goals) -> int | None:
     if value // 2 >= least:
         return int(value // 2)
     return NO_GRAPHS if name == "graphs" else None
-
-
-def _missing(trial: Trial, spare: int) -> str:
-    fraction = trial.notch / NOTCHES
-    return f"{memory_bytes(-spare)} are missing in {trial.tightest} with a fraction of {fraction:g}"
-
-
-def _nothing(blocked: _Blocked, given_up: list[str]) -> str:
-    tried = f", even with {'; '.join(given_up[-2:])}" if given_up else ""
-    return f"nothing fits{tried}: {blocked.why}"
 
 
 NO_GRAPHS = 0

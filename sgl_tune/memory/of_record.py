@@ -12,9 +12,9 @@ from runtime.record import parts
 from runtime.record.record import Record
 from runtime.start.run_record import Failure, Phase, Run
 from sgl_tune.asking.live import NAMES, ROOT
-from sgl_tune.memory.layout import layout_of
 from sgl_tune.memory.parts import NCCL, OTHERS, Owned, Share, rooted
 from sgl_tune.memory.report import MemoryReport, Sizes, Source, Trust, Whose
+from sgl_tune.memory.starting import layout_of
 from sgl_tune.units import count
 
 SOURCES: dict[str, Source] = {"ghost": "ghost", "measured": "measured"}

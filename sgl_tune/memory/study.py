@@ -16,11 +16,10 @@ from sgl_tune.memory.by_server import server_starter
 from sgl_tune.memory.change import AS_IS, parse_change, parse_sweep
 from sgl_tune.memory.core.by_core import CoreStarter
 from sgl_tune.memory.fit import Fit, Search
-from sgl_tune.memory.layout import first_rank
 from sgl_tune.memory.options import FitOptions, MemoryOptions, check_alone
 from sgl_tune.memory.remedies import MOST_SECONDS, helpful
 from sgl_tune.memory.report import Answer
-from sgl_tune.memory.starting import Started, Starter
+from sgl_tune.memory.starting import Started, Starter, first_rank
 from sgl_tune.writing import write_text
 
 SLOW = "simulating the start, which takes some seconds"

@@ -20,7 +20,7 @@ from sgl_tune.asking.question import Question
 from sgl_tune.asking.whom import ByServer
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.container import CACHE_FOLDER
-from sgl_tune.deployment.flag_spelling import value_meant
+from sgl_tune.deployment.flag_names import value_meant
 from sgl_tune.deployment.launch import container_of
 from sgl_tune.errors import CheckFailed, UsageError
 from sgl_tune.reading import bounded_bytes

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sgl_tune.errors import UsageError
-from sgl_tune.server_log.ends import FOLLOWS, MEMORY, NO_SERVER, REFUSED, Death
-from sgl_tune.server_log.findings import Finding
+from sgl_tune.server_log.ends import FOLLOWS, MEMORY, NO_SERVER, REFUSED, Death, Finding
 from sgl_tune.server_log.rank_log import RankLog
 from sgl_tune.server_log.reader import read_starts
 from sgl_tune.server_log.start import Start

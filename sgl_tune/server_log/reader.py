@@ -9,12 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from sgl_tune.log_lines import LogLine, line_parser, log_pieces, without_logger
-from sgl_tune.server_log.bars import HEADS
-from sgl_tune.server_log.ends import FRAME, Frame, continued, death_of
-from sgl_tune.server_log.findings import finding_of
+from sgl_tune.server_log.ends import FRAME, Frame, continued, death_of, finding_of
 from sgl_tune.server_log.marks import ARGUMENTS, FIRST_LINE, HEAD, MARKS, NOTHING_BUILT, Edge, Mark
 from sgl_tune.server_log.rank_log import RankLog
-from sgl_tune.server_log.start import MOST_PROCESSES, Clock, Event, Speaker, Start, Word
+from sgl_tune.server_log.start import HEADS, MOST_PROCESSES, Clock, Event, Speaker, Start, Word
 
 _MOST_EVENTS = 50_000  # per start; 1,000 ranks need as many
 _MOST_DEATHS = 1_024

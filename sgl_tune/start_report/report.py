@@ -1,21 +1,25 @@
-"""The report of a start: its phases, what would have saved each, and the unexplained time."""
+"""The report of one start in a log: its phases, what would have saved each, and the unexplained time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from sgl_tune.errors import UsageError
 from sgl_tune.server_log.log import log_of
+from sgl_tune.server_log.reader import read_starts
 from sgl_tune.server_log.start import Start
 from sgl_tune.server_log.verdict import Outcome, outcome_of
-from sgl_tune.start_report.compilers import Turn
+from sgl_tune.start_report.compilers import Turn, Written
 from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
 from sgl_tune.start_report.tactics import Tactics, tactics_of
 from sgl_tune.start_report.timeline import Span, timeline
-from sgl_tune.start_report.written import Written
 from sgl_tune.stores.rows import BY_ID
-from sgl_tune.units import count
+from sgl_tune.units import count, human_age
 
 _COMMAND = "THE SERVER'S COMMAND"
 _BUILT_ANEW = ("FlashInfer JIT", "FlashInfer cubins", "SGLang JIT", "Triton")
@@ -131,22 +135,22 @@ class StartReport:
             "ready_by": start.ready.text if start.ready else None,
             "exit_code": self.exit_code,
             "stands_in": None if self.ready else self.stands_in,
-            "failure": _rounded(asdict(failure)) if failure else None,
+            "failure": rounded(asdict(failure)) if failure else None,
             "verdict": self.outcome.headline if self.outcome.log.death else None,
             "ranks": self.ranks,
             "start": self.number,
             "starts": self.starts,
-            "phases": [_rounded(asdict(phase)) for phase in self.phases],
+            "phases": [rounded(asdict(phase)) for phase in self.phases],
             "compiled": list(self.compiled),
             "profiled": start.bars.profiled,
             "caches": [asdict(file) for file in self.tactics.files] if self.tactics else [],
             "written": [asdict(one) for one in self.written] if self.watched else None,
             "spans": [
-                _rounded({"phase": span.phase, "what": span.what or None, "begins": span.begin - start.began,
+                rounded({"phase": span.phase, "what": span.what or None, "begins": span.begin - start.began,
                           "seconds": span.seconds})
                 for span in self.spans
             ],
-            "last_words": [_rounded(asdict(word)) for word in self.last_words],
+            "last_words": [rounded(asdict(word)) for word in self.last_words],
             "findings": [finding.to_json(times) for finding, times in start.findings.items()],
             "notes": list(start.notes),
         }  # fmt: skip
@@ -209,5 +213,45 @@ def _keep(store_id: str) -> str:
     return f"keep {folder}, or the folder that {store.variable} names, between starts{path}"
 
 
-def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+def rounded(values: dict[str, Any]) -> dict[str, Any]:
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in values.items()}
+
+
+def read_start(
+    path: Path, ready: re.Pattern[str] | None, number: int | None, advance: Callable[[int], None]
+) -> StartReport:
+    """Return the report of the last start, or of the requested one."""
+    reader = read_starts(path, ready, advance)
+    timed = [start for start in reader.starts if start.events]
+    starts = timed or [start for start in reader.starts if start.deaths and start.shows_a_start]
+    if not starts and any(start.shows_a_start for start in reader.starts):
+        raise UsageError(
+            f"{path} has lines of a start, and none with a time",
+            "collect it with its times: docker logs -t, or kubectl logs --timestamps",
+        )
+    if not starts:
+        raise UsageError(
+            f"{path} shows no start of a server: none of its {reader.lines:,} lines is SGLang's",
+            "give the server's own output, from its first line on",
+        )
+    if number is not None and not 1 <= number <= len(starts):
+        raise UsageError(f"{path} shows {len(starts)} starts, not {number}", "--start counts from 1")
+    start = starts[(number or len(starts)) - 1]
+    if start.is_mixed:  # each second would be one of several servers
+        start.events, start.is_timed, start.began, start.ended, start.last_words = [], False, 0.0, 0.0, {}
+    if start.ready is None and not start.deaths and path.is_file():
+        start.notes[f"the file itself was last written {_age(path)}"] = None
+    return report_of(start, number or len(starts), len(starts))
+
+
+def parse_ready(text: str | None) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text) if text is not None else None
+    except re.error as error:
+        raise UsageError(f"--ready {text}: no regular expression: {error}") from None
+
+
+def _age(path: Path) -> str:
+    """Return when a log was last written: the first question about a start that hangs."""
+    seconds = time.time() - path.stat().st_mtime
+    return f"{human_age(seconds)} ago" if seconds >= 60 else "less than a minute ago"

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import IO, BinaryIO
@@ -20,9 +21,8 @@ from sgl_tune.errors import UsageError
 from sgl_tune.log_lines import line_parser
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.server_log.reader import Reader
-from sgl_tune.start_report.compilers import Compilers, Turn
+from sgl_tune.start_report.compilers import Compilers, Turn, folders_of, fresh_files, written_since
 from sgl_tune.start_report.report import StartReport, Watched, report_of
-from sgl_tune.start_report.written import folders_of, fresh_files, written_since
 
 PATIENCE_SECONDS = 30.0  # seconds for a server that was asked to end
 _LONGEST_LINE = 1 << 16
@@ -239,15 +239,8 @@ def kernel_turns(moment: float, environment: Mapping[str, str]) -> list[Turn]:
     first stage is not visible."""
     folders = {folder for store in _STORES for folder in folders_of(store, environment)}
     kernels: dict[str, tuple[float, float]] = {}
-    for place, at in _stages(folders, moment):
-        if place in kernels or len(kernels) < _MOST_KERNELS:
-            begin, end = kernels.get(place, (at, at))
-            kernels[place] = min(begin, at), max(end, at)
+    for place, name, status in chain.from_iterable(fresh_files(folder, moment) for folder in folders):
+        if name.endswith(_STAGES) and (place in kernels or len(kernels) < _MOST_KERNELS):
+            begin, end = kernels.get(place, (status.st_mtime, status.st_mtime))
+            kernels[place] = min(begin, status.st_mtime), max(end, status.st_mtime)
     return [Turn("Triton", "", begin, end) for begin, end in kernels.values() if begin < end]
-
-
-def _stages(folders: set[str], moment: float) -> Iterator[tuple[str, float]]:
-    for folder in folders:
-        for place, name, status in fresh_files(folder, moment):
-            if name.endswith(_STAGES):
-                yield place, status.st_mtime

@@ -1,19 +1,20 @@
-"""Print a start's report on a terminal, or as Markdown for a pull request or an issue."""
+"""Print a start's report on a terminal, or as Markdown for a pull request or an issue; compared with an
+earlier start, with what is gone, what is new, and whether the predicted saving came."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
-from sgl_tune.server_log.show import evidence
 from sgl_tune.server_log.start import SEVERAL_CLOCKS
-from sgl_tune.start_report.against import Against
+from sgl_tune.server_log.verdict import evidence
 from sgl_tune.start_report.phases import PHASES, SHOWN, UNEXPLAINED
-from sgl_tune.start_report.report import StartReport
+from sgl_tune.start_report.report import StartReport, rounded
 from sgl_tune.units import count, human_bytes
 from sgl_tune.web_page.render import rendered
 
@@ -24,6 +25,63 @@ _PHASES = ("phase", "from", "took", "", "store", "hit", "saves")
 _AGAINST = ("phase", "was", "is", "difference")
 _PAGE = Path(__file__).parent / "page"
 _CHART = ("The start, second by second", "Point at a span, or walk through them with the Tab key.")
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    before: StartReport
+    after: StartReport
+
+    @property
+    def changes(self) -> dict[str, tuple[float, float]]:
+        """Return each phase's seconds before and after, in the order of a start."""
+        old, new = _seconds(self.before), _seconds(self.after)
+        names = [name for name in (*PHASES, UNEXPLAINED) if name in old or name in new]
+        return {name: (old.get(name, 0.0), new.get(name, 0.0)) for name in names}
+
+    @property
+    def saved_seconds(self) -> float | None:
+        """Return the saved seconds, or None if one start was not ready, because its duration is unknown."""
+        is_known = self.before.ready and self.after.ready
+        return self.before.wall_seconds - self.after.wall_seconds if is_known else None
+
+    @property
+    def headline(self) -> str:
+        times = f"was {self.before.wall_seconds:.1f} s, is {self.after.wall_seconds:.1f} s"
+        saved, predicted = self.saved_seconds, self.before.saves_seconds
+        if saved is None:
+            return f"{times}; one of the two was not ready, so the saving is unknown"
+        verdict = f"{saved:.1f} s saved" if saved >= 0 else f"{-saved:.1f} s more"
+        return f"{times}: {verdict}" + (f", {predicted:.1f} s were predicted" if predicted >= 0.05 else "")
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        return [
+            (name, f"{old:.1f} s", f"{new:.1f} s", "gone" if old and not new else f"{new - old:+.1f} s")
+            for name, (old, new) in self.changes.items()
+            if old or new
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        saved, compiled = self.saved_seconds, self.after.compiled
+        seconds = {
+            "before_seconds": self.before.wall_seconds,
+            "saved_seconds": saved,
+            "predicted_seconds": self.before.saves_seconds,
+        }
+        return {
+            **rounded(seconds),
+            "not_compiled_again": [module for module in self.before.compiled if module not in compiled],
+            "changes": [
+                rounded({"phase": name, "before": old, "after": new, "difference": new - old})
+                for name, (old, new) in self.changes.items()
+            ],
+        }
+
+
+def _seconds(report: StartReport) -> dict[str, float]:
+    times = {phase.name: phase.seconds for phase in report.phases}
+    return {**times, UNEXPLAINED: report.unexplained_seconds}
 
 
 def headline(report: StartReport) -> str:

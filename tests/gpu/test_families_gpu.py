@@ -15,7 +15,7 @@ from runtime.devices.cuda import Cuda
 from runtime.models.known import model_config
 from runtime.server.layer_config import StateRules
 from runtime.start.model_runner import ModelRunner
-from sgl_tune.deployment.models import find_model
+from sgl_tune.deployment.deployment import find_model
 from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.checkpoints import load
 from tests.runtime.families import FAMILIES, make_reference, prompts, reference_logits, save

@@ -19,7 +19,7 @@ from runtime.server.config import ModelConfig, RuntimeConfig
 from runtime.server.parallel import ParallelConfig, stage_layers
 from runtime.server.sizes.pool_plan import PoolPlan
 from runtime.server.sizes.state_sizes import StatePlan
-from sgl_tune.deployment.models import find_model
+from sgl_tune.deployment.deployment import find_model
 from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.checkpoints import load
 from tests.runtime.configs import runtime_config

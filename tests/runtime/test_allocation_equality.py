@@ -14,7 +14,7 @@ from runtime.models.known import model_config
 from runtime.server.parallel import ParallelConfig, stage_layers
 from runtime.simulate.allocator import CachingAllocator
 from runtime.simulate.tracker import AllocationTracker
-from sgl_tune.deployment.models import find_model
+from sgl_tune.deployment.deployment import find_model
 from tests.runtime.batches import make_decode_batch, make_extend_batch
 from tests.runtime.checkpoints import load
 from tests.runtime.families import make_reference, prompts, save

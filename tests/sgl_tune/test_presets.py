@@ -8,8 +8,8 @@ from runtime.models.known import model_config
 from runtime.server.config import ModelConfig
 from runtime.server.errors import ConfigError
 from runtime.server.gpus import CPU, GPUS, Chosen, find_gpu, gpu_for
+from sgl_tune.deployment.deployment import find_model
 from sgl_tune.deployment.model_files import presets
-from sgl_tune.deployment.models import find_model
 from sgl_tune.deployment.versions import Gpu, parse_gpus, visible
 
 # layers, hidden, vocabulary, experts, top k, expert width; as published with the checkpoints

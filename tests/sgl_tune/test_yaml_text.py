@@ -7,7 +7,7 @@ import time
 import pytest
 import yaml
 
-from sgl_tune.deployment.yaml_text import read_yaml
+from sgl_tune.deployment.manifest_yaml import read_yaml
 from sgl_tune.errors import UsageError
 from tests.sgl_tune.running import run
 

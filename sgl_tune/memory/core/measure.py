@@ -164,6 +164,8 @@ def main(child: Child) -> None:
 
 
 def _start(start: Start, file: Path, snapshot: Path | None, asked: dict[str, Any]) -> None:
+    import torch
+
     from runtime.devices.cpu import Cpu
     from runtime.devices.cuda import Cuda
     from runtime.start.phases import PhaseRecorder
@@ -176,7 +178,7 @@ def _start(start: Start, file: Path, snapshot: Path | None, asked: dict[str, Any
         if recorder.failure is not None and recorder.failure.out_of_memory is not None:
             snapshot = snapshot or file.with_suffix(SNAPSHOT_SUFFIX)
         if snapshot is not None and is_gpu:
-            _dump_snapshot(snapshot)
+            torch.cuda.memory._dump_snapshot(str(snapshot))
     recorder.close()
     if recorder.failure is not None and asked["meeting"] is not None:
         leave(1)  # the others wait for this one
@@ -188,12 +190,6 @@ def _meeting(place: str | None) -> str | None:
         return None
     os.environ.update(GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
     return f"file://{place}"
-
-
-def _dump_snapshot(path: Path) -> None:
-    import torch
-
-    torch.cuda.memory._dump_snapshot(str(path))
 
 
 def held_bytes(gpu: int = 0) -> int | None:

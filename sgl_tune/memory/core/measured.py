@@ -15,9 +15,9 @@ from sgl_tune.memory.core.measure import SNAPSHOT_SUFFIX, file_of, measure
 from sgl_tune.memory.core.of_run import read_report
 from sgl_tune.memory.core.predict import predict
 from sgl_tune.memory.core.start import Start
-from sgl_tune.memory.layout import ALL, DISTINCT
 from sgl_tune.memory.options import MemoryOptions
 from sgl_tune.memory.report import Answer, MemoryReport, worst
+from sgl_tune.memory.starting import ALL, DISTINCT
 from sgl_tune.memory.study import study
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.units import memory_bytes

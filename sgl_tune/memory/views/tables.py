@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sgl_tune.cli.table import Column, columns_of
 from sgl_tune.memory.parts import ORDER, beyond_peak, peaking
@@ -26,17 +26,8 @@ class Table:
 
     def to_json(self) -> dict[str, object]:
         names = [one.title.capitalize() if one.title.isupper() else one.title for one in self.columns]
-        columns = [
-            [name.replace("Kv", "KV"), one.right] for name, one in zip(names, self.columns, strict=True)
-        ]
-        rows = [list(row) for row in self.rows]
-        return {
-            "title": self.title,
-            "columns": columns,
-            "rows": rows,
-            "marks": self.marks,
-            "below": self.below,
-        }
+        pairs = zip(names, self.columns, strict=True)
+        return {**asdict(self), "columns": [[name.replace("Kv", "KV"), one.right] for name, one in pairs]}
 
 
 def phases(report: MemoryReport) -> Table:

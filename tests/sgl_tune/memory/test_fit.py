@@ -13,9 +13,8 @@ from runtime.sglang.releases import NEWEST
 from sgl_tune.errors import CheckFailed
 from sgl_tune.memory.change import Change
 from sgl_tune.memory.fit import Fit, Search
-from sgl_tune.memory.layout import Layout
 from sgl_tune.memory.options import Goals
-from sgl_tune.memory.starting import Started
+from sgl_tune.memory.starting import Layout, Started
 from tests.sgl_tune.memory import records
 from tests.sgl_tune.memory.records import ENDED, OUTSIDE, READY, TOTAL, arguments, made, phase, reading
 

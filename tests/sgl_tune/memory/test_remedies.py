@@ -9,10 +9,9 @@ from runtime.server.units import MIB
 from runtime.sglang.releases import NEWEST, Release
 from sgl_tune.errors import WorkFailed
 from sgl_tune.memory.change import Change, changed_command
-from sgl_tune.memory.layout import Layout
 from sgl_tune.memory.remedies import attempts_for, helpful
 from sgl_tune.memory.report import MemoryReport, Remedy, Sizes
-from sgl_tune.memory.starting import Started
+from sgl_tune.memory.starting import Layout, Started
 from tests.sgl_tune.memory import records
 from tests.sgl_tune.memory.records import ENDED, arguments, died, made, phase, reading, ready
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from sgl_tune.start_report.read import parse_ready, read_start
-from sgl_tune.start_report.report import StartReport
+from sgl_tune.start_report.report import StartReport, parse_ready, read_start
 
 BEGAN = datetime(2026, 8, 2, 10, 0, 0)
 READY = "The server is fired up and ready to roll!"

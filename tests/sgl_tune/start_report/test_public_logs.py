@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.start_report.read import read_start
-from sgl_tune.start_report.report import StartReport
+from sgl_tune.start_report.report import StartReport, read_start
 
 LOGS = sorted((Path(__file__).parent / "public").glob("*.log"))
 FAILED = {
