@@ -136,11 +136,8 @@ def _forward(kind: Grouped | Latent, device: torch.device) -> tuple[list[torch.S
     pool = make_pool(kind, torch.bfloat16, device)
     _, batch = make_batches(lengths, pool)
     tracker = AllocationTracker(CachingAllocator(), device.type, log=True)
-    rows, layer, options = (
-        batch.num_tokens,
-        AttentionLayer(LAYER, 1.0),
-        {"dtype": torch.bfloat16, "device": device},
-    )
+    rows, layer = batch.num_tokens, AttentionLayer(LAYER, 1.0)
+    options = {"dtype": torch.bfloat16, "device": device}
     if isinstance(kind, Grouped):
         q, k = torch.zeros(rows, kind.heads, 64, **options), torch.zeros(rows, kind.kv_heads, 64, **options)
         with tracker:

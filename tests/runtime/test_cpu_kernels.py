@@ -18,16 +18,15 @@ from runtime.server.config import ModelConfig, Vocabulary
 from runtime.server.layer_config import MoEConfig
 from runtime.server.parallel import ParallelConfig, rank_layout
 from tests.runtime.configs import runtime_config
+from tests.runtime.tuned_layer import installed
 
 EXPERTS, HIDDEN, INNER, TOP_K = 8, 48, 32, 2
 
 
 @pytest.fixture(autouse=True)
 def _own_tuner() -> Iterator[None]:
-    saved = AutoTuner._instance
-    AutoTuner._instance = CpuSearchTuner()
-    yield
-    AutoTuner._instance = saved
+    with installed(CpuSearchTuner()):
+        yield
 
 
 def _random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

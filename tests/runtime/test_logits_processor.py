@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -67,22 +67,6 @@ def _want(hidden: torch.Tensor) -> torch.Tensor:
 ALONE = VirtualCommunicator(ParallelConfig())
 
 
-def test_an_extend_is_pruned_to_each_requests_last_token() -> None:
-    hidden = _hidden(7)
-    batch = make_extend_batch([[1] * 3, [2] * 4], [1, 2], _make_pool())
-    output = _make_processor(ALONE).forward(hidden, batch)
-    assert output.next_token_logits is not None
-    torch.testing.assert_close(output.next_token_logits, _want(hidden[[2, 6]]))
-
-
-def test_a_decode_keeps_every_row() -> None:
-    hidden = _hidden(3)
-    batch = make_decode_batch([1, 2, 3], [1, 2, 3], _make_pool(), [4, 5, 6])
-    output = _make_processor(ALONE).forward(hidden, batch)
-    assert output.next_token_logits is not None
-    torch.testing.assert_close(output.next_token_logits, _want(hidden))
-
-
 def _make_scoring_batch() -> ForwardBatch:
     batch = make_extend_batch([[1] * 9], [1], _make_pool(), logits_mode=LogitsMode.INDICES)
     return replace(batch, logits_indices=torch.tensor([2, 5]))
@@ -92,18 +76,22 @@ def _make_diffusion_batch() -> ForwardBatch:
     return make_extend_batch([[1] * 9], [1], _make_pool(), logits_mode=LogitsMode.ALL)
 
 
-def test_multi_item_scoring_gives_log_probabilities_of_its_rows() -> None:
-    hidden = _hidden(9)
-    output = _make_processor(ALONE).forward(hidden, _make_scoring_batch())
-    assert output.next_token_logits is None and output.item_logprobs is not None
-    torch.testing.assert_close(output.item_logprobs, _want(hidden[[2, 5]]).log_softmax(-1))
-
-
-def test_a_diffusion_llm_gets_every_tokens_logits() -> None:
-    hidden = _hidden(9)
-    output = _make_processor(ALONE).forward(hidden, _make_diffusion_batch())
-    assert output.next_token_logits is None and output.full_logits is not None
-    torch.testing.assert_close(output.full_logits, _want(hidden))
+@pytest.mark.parametrize(
+    ("batch", "field", "rows"),
+    [
+        (make_extend_batch([[1] * 3, [2] * 4], [1, 2], _make_pool()), "next_token_logits", [2, 6]),
+        (make_decode_batch([1, 2, 3], [1, 2, 3], _make_pool(), [4, 5, 6]), "next_token_logits", [0, 1, 2]),
+        (_make_scoring_batch(), "item_logprobs", [2, 5]),
+        (_make_diffusion_batch(), "full_logits", list(range(9))),
+    ],
+    ids=["an extend: of each request's last token", "a decode", "multi-item scoring", "a diffusion LLM"],
+)
+def test_the_head_answers_in_one_field(batch: ForwardBatch, field: str, rows: list[int]) -> None:
+    hidden = _hidden(batch.num_tokens)
+    output = asdict(_make_processor(ALONE).forward(hidden, batch))
+    want = _want(hidden[rows])
+    torch.testing.assert_close(output.pop(field), want.log_softmax(-1) if field == "item_logprobs" else want)
+    assert set(output.values()) == {None}
 
 
 def test_a_speculative_target_hands_out_its_hidden_states() -> None:

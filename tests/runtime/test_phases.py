@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import torch
 from runtime.devices.cpu import Cpu
 from runtime.devices.meta import Meta
 from runtime.devices.readings import parse_out_of_memory
-from runtime.server.units import MIB
+from runtime.server.units import GIB, MIB
 from runtime.simulate.constants import H200
 from runtime.start.phases import PhaseRecorder
 from sgl_tune.errors import UsageError
@@ -102,9 +103,8 @@ def test_running_out_of_memory_is_told_with_its_numbers(tmp_path: Path) -> None:
     oom = run.failure.out_of_memory
     assert oom is not None
     assert (oom.tried_bytes, oom.free_bytes, oom.allocated_bytes) == (50 * MIB, 40 * MIB, 60 * MIB)
-    assert run.failure.error.startswith(
-        "SimulatedOutOfMemory: CUDA out of memory. Tried to allocate 50.00 MiB"
-    )
+    said = "SimulatedOutOfMemory: CUDA out of memory. Tried to allocate 50.00 MiB"
+    assert run.failure.error.startswith(said)
     assert run.failure.at_failure.peak_bytes == 60 * MIB
     del held
 
@@ -165,10 +165,7 @@ class TestDamage:
             (lambda lines: [*lines[:2], "[]\n", *lines[2:]], "line 3 is no record"),
             (lambda lines: lines[1:], "its first line does not say"),
             (lambda lines: [], "its first line does not say"),
-            (
-                lambda lines: [lines[0].replace('"schema_version": 1', '"schema_version": 7')],
-                "schema_version 7",
-            ),
+            (lambda lines: [lines[0].replace('version": 1', 'version": 7')], "schema_version 7"),
             (lambda lines: [*lines[:2], '{"event": "end", "name": "one"}\n', lines[3]], "lacks or misplaces"),
             (lambda lines: [lines[0], *lines[2:]], "lacks or misplaces"),
             (lambda lines: ["\x00\x01\n"], "line 1 is no record"),
@@ -181,10 +178,8 @@ class TestDamage:
             read_run(path)
 
     def test_every_line_is_json(self, tmp_path: Path) -> None:
-        assert [json.loads(line)["event"] for line in self._run(tmp_path / "r")] == [
-            "run",
-            *("begin", "end") * 2,
-        ]
+        events = [json.loads(line)["event"] for line in self._run(tmp_path / "r")]
+        assert events == ["run", "begin", "end", "begin", "end"]
 
 
 def test_torchs_message_is_parsed() -> None:
@@ -196,12 +191,6 @@ def test_torchs_message_is_parsed() -> None:
     )
     oom = parse_out_of_memory(message, "logits_processor.py:1")
     assert oom is not None
-    sizes = (
-        oom.tried_bytes,
-        oom.free_bytes,
-        oom.total_bytes,
-        oom.allocated_bytes,
-        oom.reserved_unallocated_bytes,
-    )
-    assert [round(size / (1 << 30), 2) for size in sizes] == [6.38, 2.98, 178.35, 170.11, 1.2]
+    sizes = [round(size / GIB, 2) for size in astuple(oom)[:5]]
+    assert sizes == [6.38, 2.98, 178.35, 170.11, 1.2], "tried, free, total, allocated, only reserved"
     assert parse_out_of_memory("something else") is None

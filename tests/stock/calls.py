@@ -10,6 +10,7 @@ from flashinfer import fused_moe
 from flashinfer.tllm_enums import Fp8QuantizationType
 from torch import Tensor
 
+from runtime.autotune.installed import WAYS
 from runtime.server.buckets import next_power_of_2, tuning_range
 from runtime.server.sizes.batches import batch_rows
 from sgl_tune.deployment.deployment import Deployment
@@ -59,6 +60,16 @@ def serve(deployment: Deployment, call: Call, tuner: AskingTuner) -> dict[str, t
     for rows in sorted(buckets | between):
         call(deployment, rows)
     return tuner.asked
+
+
+def planned_experts(deployment: Deployment, least: int = 0) -> dict[str, tuple[Any, ...] | None]:
+    """The policy of every key, of buckets of so many rows and more, that is not a dense GEMM's."""
+    return {
+        entry.key: op.policy if WAYS.keeps_policies else None
+        for op in expected_keys(deployment)
+        for entry in op.entries
+        if entry.bucket >= least and op.op not in ("fp8_gemm", "fp4_gemm", "mxfp8_gemm")
+    }
 
 
 def assert_planned(deployment: Deployment, asked: dict[str, tuple[Any, ...]]) -> None:

@@ -105,14 +105,14 @@ def install_trtllm_module(monkeypatch: pytest.MonkeyPatch, kernels: Module | Non
     monkeypatch.setattr(core, "_device_support_moe_pdl", lambda device: True)
 
 
-def install_gemm_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemm_base, "gen_gemm_module", lambda: Specification())
+def install_gemm_module(monkeypatch: pytest.MonkeyPatch, kernels: Module | None = None) -> None:
+    monkeypatch.setattr(gemm_base, "gen_gemm_module", lambda: Specification(kernels))
     monkeypatch.setattr(gemm_base, "get_gemm_module", gemm_base.get_gemm_module.__wrapped__)
 
 
-def install_fp4_module(monkeypatch: pytest.MonkeyPatch) -> None:
+def install_fp4_module(monkeypatch: pytest.MonkeyPatch, kernels: Module | None = None) -> None:
     for name in ("gemm_sm100_module_cutlass_fp4", "trtllm_gen_gemm_module"):
-        monkeypatch.setattr(gemm_base, f"gen_{name}", lambda **_: Specification())
+        monkeypatch.setattr(gemm_base, f"gen_{name}", lambda **_: Specification(kernels))
     for name in ("get_gemm_sm100_module_cutlass_fp4", "_get_trtllm_gemm_module_impl"):
         monkeypatch.setattr(gemm_base, name, inspect.unwrap(getattr(gemm_base, name)))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

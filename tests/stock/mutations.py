@@ -89,8 +89,9 @@ def _on_document(change: Callable[[Any, Random, Mapping[str, str]], Any]) -> Cal
             document = json.loads(raw.decode())
         except (ValueError, RecursionError):
             return raw
-        changed = change(document, random, target)
-        return json.dumps(changed, indent=random.choice((None, 2))).encode()
+        if change is _anywhere or isinstance(document, dict):
+            document = change(document, random, target)
+        return json.dumps(document, indent=random.choice((None, 2))).encode()
 
     mutate.__name__ = change.__name__
     return mutate
@@ -112,8 +113,6 @@ def _anywhere(document: Any, random: Random, target: Mapping[str, str]) -> Any:
 
 
 def _value(document: Any, random: Random, target: Mapping[str, str]) -> Any:
-    if not isinstance(document, dict):
-        return document
     key = random.choice([*(k for k in document if not k.startswith("_")), moe_key(64), "junk", ""])
     runner = random.choice(("MoERunner", "CudnnFp4GemmRunner", "Cudnn", "OtherRunner", _json_value(random)))
     tactic = random.choice((5, -1, True, 0, [1, [2, 3]], _json_value(random)))
@@ -123,8 +122,6 @@ def _value(document: Any, random: Random, target: Mapping[str, str]) -> Any:
 
 
 def _environment(document: Any, random: Random, target: Mapping[str, str]) -> Any:
-    if not isinstance(document, dict):
-        return document
     metadata = document.get("_metadata")
     if not isinstance(metadata, dict) or random.random() < 0.1:
         document["_metadata"] = _json_value(random)
@@ -138,8 +135,6 @@ def _environment(document: Any, random: Random, target: Mapping[str, str]) -> An
 
 
 def _member(document: Any, random: Random, target: Mapping[str, str]) -> Any:
-    if not isinstance(document, dict):
-        return document
     member = random.choice(("_records", "_generation", "_metadata", "_comment"))
     if random.random() < 0.2:
         document.pop(member, None)
@@ -149,22 +144,20 @@ def _member(document: Any, random: Random, target: Mapping[str, str]) -> Any:
 
 
 def _shuffled(document: Any, random: Random, target: Mapping[str, str]) -> Any:
-    if not isinstance(document, dict):
-        return document
     members = list(document.items())
     random.shuffle(members)
     return dict(members)
 
 
 def _dropped(document: Any, random: Random, target: Mapping[str, str]) -> Any:
-    entries = [key for key in document if key.startswith("(")] if isinstance(document, dict) else []
+    entries = [key for key in document if key.startswith("(")]
     for key in random.sample(entries, random.randrange(len(entries) + 1)):
         del document[key]
     return document
 
 
 def _huge(document: Any, random: Random, target: Mapping[str, str]) -> Any:
-    entries = [key for key in document if key.startswith("(")] if isinstance(document, dict) else []
+    entries = [key for key in document if key.startswith("(")]
     if entries:
         number = random.choice((2**31 - 1, 2**31, 2**63, -(2**63), 10**400, 1e308, -1e308))
         document[random.choice(entries)] = ["MoERunner", random.choice((number, [number])), HOT]

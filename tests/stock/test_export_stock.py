@@ -23,6 +23,7 @@ from sgl_tune.export.store_writer import fields_of, write
 from tests.runtime.tuned_layer import BUCKETS, Layer, installed
 from tests.sgl_tune.cache.caches import cache_folder
 from tests.sgl_tune.running import Ran, run_here
+from tests.sgl_tune.schemas import told
 
 OPS = (GEMM1, GEMM2)
 ENTRIES = len(OPS) * len(BUCKETS)
@@ -44,13 +45,6 @@ def _content(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
     return dict(stage.environment), dict(stage.entries)
 
 
-def _export(*arguments: object) -> dict[str, Any]:
-    ran = run_here("export", *arguments, "--format", "json")
-    assert ran.code == 0, ran.err
-    data: dict[str, Any] = json.loads(ran.out)
-    return data
-
-
 def _hits_of(tuner: AutoTuner) -> int:
     """Of a layer that asks for all buckets; a stock tuner has no clock here, so it can only look up."""
     with record_asked() as record:
@@ -60,7 +54,7 @@ def _hits_of(tuner: AutoTuner) -> int:
 
 
 def test_a_store_is_flashinfers_own_and_serves_every_lookup(tuned: Path, tmp_path: Path) -> None:
-    exported = _export(tuned, "--to", "flashinfer-store", "-o", tmp_path / "store")
+    exported = told("export", tuned, "--to", "flashinfer-store", "-o", tmp_path / "store")
     assert (exported["entries"], exported["added"], exported["hits"], exported["notes"]) == (
         ENTRIES, ENTRIES, ENTRIES, [],
     )  # fmt: skip
@@ -85,7 +79,7 @@ def test_what_is_there_stays_but_for_the_same_keys(tuned: Path, tmp_path: Path) 
 
 
 def test_each_file_of_vllms_serves_every_lookup(tuned: Path, tmp_path: Path) -> None:
-    exported = _export(tuned, "--to", "vllm", "-o", tmp_path / "hash", "--dp", 2)
+    exported = told("export", tuned, "--to", "vllm", "-o", tmp_path / "hash", "--dp", 2)
     assert [Path(path).name for path in exported["files"]] == [
         "autotune_configs_dp0_rank0.json",
         "autotune_configs_dp0_rank1.json",

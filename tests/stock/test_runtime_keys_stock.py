@@ -10,17 +10,13 @@ from typing import Any
 
 import pytest
 
-from runtime.autotune.installed import VERSION, WAYS
+from runtime.autotune.installed import VERSION
 from runtime.flashinfer.versions import other_keys_of
 from runtime.moe import flashinfer_cutlass, flashinfer_trtllm
 from runtime.start.rehearsal import Rehearsal
-from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.resolve import resolve_deployment
-from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.warm.job import make_job
-from tests.sgl_tune.modelopt import as_checkpoint
+from tests.stock.calls import deployment_of, planned_experts
 from tests.stock.kernel_stubs import (
     AskingTuner,
     Meta,
@@ -56,30 +52,20 @@ TRTLLM = [
 ]
 
 
-def _deployment(flags: dict[str, Any]) -> Deployment:
-    target = {"flashinfer_version": VERSION, "arch": "sm100"}
-    return resolve_deployment(ServerFlags.of(**as_checkpoint({**target, **flags})))
-
-
-def _assert_asks_what_is_planned(deployment: Deployment, tuner: AskingTuner) -> None:
+def _assert_asks_what_is_planned(tuner: AskingTuner, flags: dict[str, Any]) -> None:
+    deployment = deployment_of(flashinfer_version=VERSION, **flags)
     (cache, *_) = make_job(make_plan(deployment), Path(), "cuda", (0,)).caches
     Rehearsal(cache.model, cache.parallel, cache.runtime, Meta()).forward_all(cache.serving_rows)
-    planned = {
-        entry.key: op.policy if WAYS.keeps_policies else None
-        for op in expected_keys(deployment)
-        # Gathered from all DP ranks, rows are at least one of each.
-        for entry in op.entries
-        if entry.bucket >= deployment.parallel.attn_dp and op.op not in ("fp8_gemm", "fp4_gemm")
-    }
-    assert tuner.asked == planned
+    # Gathered from all DP ranks, rows are at least one of each.
+    assert tuner.asked == planned_experts(deployment, least=deployment.parallel.attn_dp)
 
 
 @pytest.mark.parametrize("flags", CUTLASS)
 def test_cutlass_asks_for_the_planned_keys(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     install_cutlass_module(monkeypatch)
     monkeypatch.setattr(flashinfer_cutlass, "cutlass_moe", flashinfer_cutlass.cutlass_moe.run)
-    deployment = _deployment({"arch": "sm90", "moe_runner_backend": "flashinfer_cutlass", **flags})
-    _assert_asks_what_is_planned(deployment, asking_tuner(monkeypatch))
+    cutlass = {"arch": "sm90", "moe_runner_backend": "flashinfer_cutlass"}
+    _assert_asks_what_is_planned(asking_tuner(monkeypatch), {**cutlass, **flags})
 
 
 @pytest.mark.filterwarnings("ignore:Calling a trtllm-gen block-scale MoE op:DeprecationWarning")
@@ -87,5 +73,5 @@ def test_cutlass_asks_for_the_planned_keys(flags: dict[str, Any], monkeypatch: p
 def test_trtllm_asks_for_the_planned_keys(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     install_trtllm_module(monkeypatch)
     monkeypatch.setattr(flashinfer_trtllm, "trtllm_moe", flashinfer_trtllm.trtllm_moe.run)
-    deployment = _deployment({"moe_runner_backend": "flashinfer_trtllm", **flags})
-    _assert_asks_what_is_planned(deployment, asking_tuner(monkeypatch))
+    trtllm = {"moe_runner_backend": "flashinfer_trtllm"}
+    _assert_asks_what_is_planned(asking_tuner(monkeypatch), {**trtllm, **flags})

@@ -5,7 +5,6 @@ How long each tactic takes in each bucket is known, so that what a search must f
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Iterator
 from math import log2
@@ -19,7 +18,7 @@ from flashinfer.gemm import gemm_base
 from runtime.autotune.cpu_clock import CpuClock, CpuSearchTuner
 from runtime.autotune.installed import WAYS, file_key
 from tests.runtime.tuned_layer import installed
-from tests.stock.kernel_stubs import Module, Specification
+from tests.stock.kernel_stubs import Module, install_fp4_module, install_gemm_module
 
 FP8, UINT8 = torch.float8_e4m3fn, torch.uint8
 ROWS, TACTICS = 64, 5
@@ -72,8 +71,7 @@ class Spinning(Module):
 
 
 def _fp8(monkeypatch: pytest.MonkeyPatch, kernels: Spinning) -> Callable[[], object]:
-    _compiled(monkeypatch, "gen_gemm_module", kernels)
-    _uncached(monkeypatch, "get_gemm_module")
+    install_gemm_module(monkeypatch, kernels)
     scale = torch.ones(1)
     a, b = torch.zeros(1, ROWS, 64).to(FP8), torch.zeros(1, 64, 32).to(FP8)
     out, workspace = torch.zeros(1, ROWS, 32, dtype=torch.bfloat16), torch.zeros(64, dtype=UINT8)
@@ -82,14 +80,10 @@ def _fp8(monkeypatch: pytest.MonkeyPatch, kernels: Spinning) -> Callable[[], obj
 
 def _fp4(backend: str) -> Callable[[pytest.MonkeyPatch, Spinning], Callable[[], object]]:
     def call(monkeypatch: pytest.MonkeyPatch, kernels: Spinning) -> Callable[[], object]:
-        _compiled(monkeypatch, "gen_gemm_sm100_module_cutlass_fp4", kernels)
-        _compiled(monkeypatch, "gen_trtllm_gen_gemm_module", kernels)
-        _uncached(monkeypatch, "get_gemm_sm100_module_cutlass_fp4", "_get_trtllm_gemm_module_impl")
-        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        install_fp4_module(monkeypatch, kernels)
         # Inputs are copied until they no longer fit into the last cache: of these sizes, a few are enough.
         monkeypatch.setattr(CpuClock, "_get_l2_cache_size_in_bytes", lambda *_: 1 << 16)
         monkeypatch.setattr(gemm_base, "_get_cache_buf", lambda *_: torch.zeros(64, dtype=UINT8))
-        monkeypatch.setattr(gemm_base, "get_compute_capability", lambda device: (10, 0))
         k, n = 128, 128
         a, b = torch.zeros(ROWS, k // 2, dtype=UINT8), torch.zeros(n, k // 2, dtype=UINT8)
         a_scale = torch.zeros(128, k // 16, dtype=UINT8)
@@ -99,15 +93,6 @@ def _fp4(backend: str) -> Callable[[pytest.MonkeyPatch, Spinning], Callable[[], 
         )
 
     return call
-
-
-def _compiled(monkeypatch: pytest.MonkeyPatch, name: str, kernels: Spinning) -> None:
-    monkeypatch.setattr(gemm_base, name, lambda **_: Specification(kernels))
-
-
-def _uncached(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    for name in names:
-        monkeypatch.setattr(gemm_base, name, inspect.unwrap(getattr(gemm_base, name)))
 
 
 OPS = {

@@ -19,14 +19,11 @@ from runtime.autotune.installed import VERSION, WAYS, file_key, tuning_mode
 from runtime.flashinfer.versions import other_keys_of
 from runtime.moe import flashinfer_trtllm
 from runtime.start.rehearsal import Rehearsal
-from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.deployment.resolve import resolve_deployment
-from sgl_tune.keys.keys import expected_keys
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.warm.job import make_job
 from tests.runtime.tuned_layer import installed
-from tests.sgl_tune.modelopt import as_checkpoint
 from tests.stock import kernel_stubs
+from tests.stock.calls import deployment_of, planned_experts
 
 if other_keys_of(VERSION):
     pytest.skip("the core plans the newest FlashInfer's keys", allow_module_level=True)
@@ -37,11 +34,7 @@ TIMES_MS = {(-1, -1): 1.0, (8, 0): 1.2, (8, 1): 0.25, (16, 2): 1.2, (32, 3): 1.6
 DEPLOYMENTS = {
     "bf16": {"model_path": "Qwen3-30B-A3B", "tp": 4},
     "fp8 blocks": {"model_path": "DeepSeek-V3", "tp": 8, "ep": 8},
-    "fp8 blocks, routed before": {
-        "model_path": "DeepSeek-V3",
-        "tp": 8,
-        "moe_runner_backend": "flashinfer_trtllm_routed",
-    },
+    "routed fp8": {"model_path": "DeepSeek-V3", "tp": 8, "moe_runner_backend": "flashinfer_trtllm_routed"},
     "nvfp4": {"model_path": "GLM-5.1", "tp": 8, "quantization": "modelopt_fp4"},
 }
 
@@ -57,9 +50,8 @@ class Module(kernel_stubs.Module):
 
     def __getattr__(self, name: str) -> Callable[..., list[torch.Tensor]]:
         def kernel(*arguments: Any) -> list[torch.Tensor]:
-            asked = [
-                tuple(one) for one in arguments if isinstance(one, (list, tuple)) and tuple(one) in TIMES_MS
-            ]
+            given = [tuple(one) for one in arguments if isinstance(one, (list, tuple))]
+            asked = [one for one in given if one in TIMES_MS]
             if len(asked) == 1:
                 self.launches += 1
                 end = time.perf_counter() + TIMES_MS[asked[0]] / 1e3
@@ -89,10 +81,9 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Module:
 @pytest.mark.filterwarnings("ignore:Calling a trtllm-gen block-scale MoE op:DeprecationWarning")
 @pytest.mark.parametrize("flags", DEPLOYMENTS.values(), ids=DEPLOYMENTS)
 def test_a_layers_ops_are_searched_in_every_bucket(flags: dict[str, Any], kernels: Module) -> None:
-    target = {"sglang_version": "0.5.23", "flashinfer_version": VERSION, "arch": "sm100"}
+    target = {"sglang_version": "0.5.23", "flashinfer_version": VERSION}
     sizes = {"chunked_prefill_size": 64, "max_running_requests": 16}
-    asked = {"moe_runner_backend": "flashinfer_trtllm", **target, **sizes, **flags}
-    deployment = resolve_deployment(ServerFlags.of(**as_checkpoint(asked)))
+    deployment = deployment_of(**{"moe_runner_backend": "flashinfer_trtllm", **target, **sizes, **flags})
     (cache, *_) = make_job(make_plan(deployment), Path(), "cuda", (0,)).caches
     rehearsal = Rehearsal(cache.model, cache.parallel, cache.runtime, kernel_stubs.Meta())
     found = {}
@@ -102,14 +93,8 @@ def test_a_layers_ops_are_searched_in_every_bucket(flags: dict[str, Any], kernel
             rehearsal.forward_all(cache.tuning_rows)
         assert kernels.launches > before
         found[type(tuner)] = _table(tuner)
-    planned = {
-        entry.key: op.policy if WAYS.keeps_policies else None
-        for op in expected_keys(deployment)
-        for entry in op.entries
-        if op.op not in ("fp8_gemm", "fp4_gemm")
-    }
     ours, stock = found[CpuSearchTuner], found[CpuClock]
-    assert {key: policy for key, (_, policy) in ours.items()} == planned
+    assert {key: policy for key, (_, policy) in ours.items()} == planned_experts(deployment)
     assert ours == stock and {tactic for tactic, _ in ours.values()} == {(8, 1)}
 
 

@@ -14,7 +14,6 @@ import ast
 import json
 import logging
 import os
-import socket
 import subprocess
 import sys
 import types
@@ -26,6 +25,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from tests.sgl_tune.running import ROOT
+from tests.sgl_tune.ship.registries import free_port
 
 VERSION = "0.33.0"
 _WARMUP = "vllm/model_executor/warmup"
@@ -55,7 +55,7 @@ def _compare(work: Path, version: str, ranks: int) -> bool:
     _unpacked(work, version)
     caches, root = work / "caches", work / "flashinfer_autotune_cache"
     first = _cli("warm", *_DEMO, "--cache-dir", caches)
-    folder = root / json.loads(_ask(work, version, 0, 0))["folder"]
+    folder = root / json.loads(_all_ranks(work, version, 0)[0])["folder"]
     exported = _cli(
         "export", first["key"], "--cache-dir", caches, "--to", "vllm", "--tp", ranks, "-o", folder
     )
@@ -203,8 +203,9 @@ def _unpacked(work: Path, version: str) -> Path:
 
 
 def _all_ranks(work: Path, version: str, ranks: int) -> list[str]:
-    os.environ["VLLM_READER_PORT"] = str(_free_port())
-    running = [_start(work, version, rank, ranks) for rank in range(ranks)]
+    """Of no ranks: one process says only the folder."""
+    os.environ["VLLM_READER_PORT"] = str(free_port())
+    running = [_start(work, version, rank, ranks) for rank in range(ranks or 1)]
     try:
         said = [process.communicate(timeout=_SECONDS) for process in running]
     finally:
@@ -213,21 +214,6 @@ def _all_ranks(work: Path, version: str, ranks: int) -> list[str]:
     if any(process.returncode for process in running):
         raise SystemExit("\n".join(error for _, error in said))
     return [out.splitlines()[-1] for out, _ in said]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _ask(work: Path, version: str, rank: int, ranks: int) -> str:
-    process = _start(work, version, rank, ranks)
-    out, error = process.communicate(timeout=_SECONDS)
-    if process.returncode:
-        raise SystemExit(error)
-    return out.splitlines()[-1]
 
 
 def _start(work: Path, version: str, rank: int, ranks: int) -> subprocess.Popen[str]:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+from tests.sgl_tune.ship.registries import free_port
+
 _ARGUMENTS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,900"]
 
 
@@ -59,9 +61,7 @@ class Browser:
 
 @contextmanager
 def headless_browser(driver: str) -> Iterator[Browser]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
