@@ -28,12 +28,12 @@ MOST_LINES = {
     "moe_configs": 839, "config_files": 328, "config_tuning": 559, "pins": 156, "forward": 896, "ghost":
     6558, "graphs": 384, "layers": 1924, "models": 1316, "decoder": 1030, "moe": 1126, "record": 796,
     "server": 2770, "sglang": 2828, "simulate": 842, "start": 579, "__main__": 6, "asking": 710,
-    "cache": 3124, "cli": 1251, "commands": 3305, "compile": 1042,
+    "cache": 3112, "cli": 1251, "commands": 3313, "compile": 1042,
     "deployment": 2491, "errors": 40, "explain": 545, "export":
-    421, "fleet": 1495, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
-    "memory": 3263, "processes": 696,
-    "reading": 106, "recorded": 579, "server_log": 1702, "servers": 1243, "ship": 5086,
-    "start_report": 1264, "stores": 2525, "units": 77, "verify": 2884, "warm": 1980, "web_page": 36,
+    421, "fleet": 1471, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
+    "memory": 3241, "processes": 696,
+    "reading": 106, "recorded": 579, "server_log": 1702, "servers": 1243, "ship": 5053,
+    "start_report": 1264, "stores": 2516, "units": 77, "verify": 2884, "warm": 1980, "web_page": 36,
     "writing": 125,
 }  # fmt: skip
 

@@ -13,8 +13,7 @@ from sgl_tune.cli.parameters import Option
 from sgl_tune.cli.table import columns_of
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.deployment.options import ServerFlags
-from sgl_tune.fleet.holdings import Holdings
-from sgl_tune.fleet.node import holdings_json
+from sgl_tune.fleet.node import Holdings, holdings_json
 from sgl_tune.fleet.take import take_holdings
 from sgl_tune.units import count
 from sgl_tune.verify.environment import Fingerprint, take_fingerprint, target_of

@@ -8,8 +8,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sgl_tune.cache.describe import cache_json, deployment_text, place_text, remarks, tactic_text, wanted
-from sgl_tune.cache.filters import FIELDS, Filter, parse_filters
+from sgl_tune.cache.describe import (
+    FIELDS,
+    Filter,
+    cache_json,
+    deployment_text,
+    parse_filters,
+    place_text,
+    remarks,
+    tactic_text,
+    wanted,
+)
 from sgl_tune.cache.layouts.find import keys
 from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cache.record import Entry
@@ -70,7 +79,7 @@ def inspect(
     if target and is_bundle(target):
         if only:
             raise UsageError(f"--store {only}: a bundle's stores are listed as wholes", "unpack it first")
-        from sgl_tune.ship.unfolded import as_listing
+        from sgl_tune.ship.arrival import as_listing
 
         with as_listing(out, target) as found:
             listed(str(found.folder), root, [] if without_stores else found.stores, found.told)

@@ -135,7 +135,7 @@ def _folder(out: Output, path: str | None, at: str | None) -> _Folder:
     """Yield path and place unchanged, but for a bundle yield a temporary folder with its contents."""
     if path is None or not is_bundle(path):
         return nullcontext((path, at))
-    from sgl_tune.ship.unfolded import as_folder
+    from sgl_tune.ship.arrival import as_folder
 
     return as_folder(out, path, at)
 

@@ -12,9 +12,9 @@ from sgl_tune.cli.format import FindingsFormat
 from sgl_tune.cli.out import Output, printable
 from sgl_tune.cli.table import Column
 from sgl_tune.errors import UsageError
+from sgl_tune.fleet.judge import Planner
 from sgl_tune.fleet.node import WAY, Node, UnreadLine, node_of
 from sgl_tune.fleet.outcome import STATES, Fault, Outcome, read_cold_start
-from sgl_tune.fleet.plans import Planner
 from sgl_tune.fleet.survey import Alike, Survey, survey
 from sgl_tune.reading import read_object
 from sgl_tune.verify.environment import read_target

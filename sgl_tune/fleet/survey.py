@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sgl_tune.errors import UsageError
-from sgl_tune.fleet.judge import judge, signatures
+from sgl_tune.fleet.judge import NotServing, Planned, Planner, judge, signatures
 from sgl_tune.fleet.node import WAY, Line, Node, read_lines
 from sgl_tune.fleet.outcome import STATES, ColdStart, Cost, Outcome, State, cost_of
-from sgl_tune.fleet.plans import NotServing, Planned, Planner
 from sgl_tune.units import count
 
 _MOST_KEPT, _MOST_NOTES = 1000, 20

@@ -10,7 +10,7 @@ from runtime.flashinfer.versions import flashinfer_of
 from runtime.sglang.kept_files import KeptFiles
 from sgl_tune.cache.loader import Ignored, metadata_mismatches
 from sgl_tune.cache.record import WAY_OUT
-from sgl_tune.fleet.holdings import Content, HeldCache, asked_lookups, split
+from sgl_tune.fleet.node import Content, HeldCache, asked_lookups, split
 from sgl_tune.fleet.outcome import Fault
 from sgl_tune.units import count
 from sgl_tune.verify.entries import some

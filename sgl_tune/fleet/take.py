@@ -13,7 +13,7 @@ from sgl_tune.cache.folder import Way
 from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.loader import Loaded, load_document
-from sgl_tune.fleet.holdings import Content, HeldCache, HeldStore, Holdings, Told, digest, joined, lookups_of
+from sgl_tune.fleet.node import Content, HeldCache, HeldStore, Holdings, Told, digest, joined, lookups_of
 from sgl_tune.stores.find import Stored, find_stores
 from sgl_tune.stores.places import stores_of_this_user, user_here
 from sgl_tune.units import count

@@ -11,11 +11,10 @@ from sgl_tune.cli.out import Output
 from sgl_tune.deployment.flag_names import flag_types
 from sgl_tune.deployment.options import LONG, TARGET_FIELDS, ServerFlags
 from sgl_tune.errors import Ended, SglTuneError, UsageError
-from sgl_tune.memory.compare import beside_log
 from sgl_tune.memory.core.measured import measured_answer
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions
 from sgl_tune.memory.report import Answer, MemoryReport
-from sgl_tune.memory.study import fitted, starter_of, study
+from sgl_tune.memory.study import beside_log, fitted, starter_of, study
 from sgl_tune.memory.views.fit_page import fit_json, show_fit
 from sgl_tune.memory.views.html import render_page
 from sgl_tune.memory.views.terminal import show_answer

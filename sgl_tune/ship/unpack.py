@@ -18,9 +18,8 @@ from sgl_tune.ship.archive import opened
 from sgl_tune.ship.landing import Landed, check_landed, check_way, land_stores, missing_folders, remove_empty
 from sgl_tune.ship.landing_tactics import LandedCache, foreseen, land_cache
 from sgl_tune.ship.manifest import BundleManifest
-from sgl_tune.ship.rekey import Rekeyed, rekeyed
 from sgl_tune.ship.signing.signature import Guard, Verdict
-from sgl_tune.ship.staging import Staged, Staging, said_of
+from sgl_tune.ship.staging import Rekeyed, Staged, Staging, rekeyed, said_of
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.leftovers import sweep
 from sgl_tune.stores.relocate import Mended, relocate

@@ -13,7 +13,7 @@ from typing import Any
 from sgl_tune.cache.folder import Folder, entered, open_folder
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import Item, read_json
-from sgl_tune.stores.readers.flashinfer_jit import CUTE
+from sgl_tune.stores.readers.flashinfer import CUTE
 from sgl_tune.stores.rows import AOT_PACKAGE
 
 PACKAGE = "flashinfer_jit_cache"

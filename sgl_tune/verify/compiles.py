@@ -15,7 +15,7 @@ from runtime.record.record import Record
 from runtime.sglang.kept_files import kept_files
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.places import release_meant
-from sgl_tune.stores.readers.flashinfer_jit import CUTE
+from sgl_tune.stores.readers.flashinfer import CUTE
 from sgl_tune.stores.readers.tvm_ffi import LEAF
 from sgl_tune.stores.rows import gathering, places
 from sgl_tune.units import count

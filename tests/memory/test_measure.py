@@ -12,7 +12,7 @@ from pathlib import Path
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.memory.core.measure import measure
-from sgl_tune.memory.core.of_run import read_report
+from sgl_tune.memory.core.predict import read_report
 from tests.memory.starts import DEMO_ON_CPU, make_start
 
 QUIET = Output(Format.quiet)

@@ -20,7 +20,7 @@ from runtime.server.units import GIB, MIB
 from runtime.simulate.constants import H200
 from runtime.start.phases import PhaseRecorder
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.core.of_run import read_run
+from sgl_tune.memory.core.predict import read_run
 
 ROOT = Path(__file__).parents[2]
 

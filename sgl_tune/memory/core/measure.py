@@ -17,8 +17,7 @@ from runtime.server.units import MIB
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.versions import asked_driver
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.memory.core.of_run import read_report
-from sgl_tune.memory.core.predict import run_start
+from sgl_tune.memory.core.predict import read_report, run_start
 from sgl_tune.memory.core.start import MEASURED_MOE, Start
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.processes.child import Child, leave

@@ -19,7 +19,6 @@ from fsspec.callbacks import Callback
 from sgl_tune.errors import CheckFailed, SglTuneError, UsageError, WorkFailed
 from sgl_tune.ship.manifest import LARGEST_BUNDLE
 from sgl_tune.ship.remote.described import described, offered
-from sgl_tune.ship.remote.object_name import checked_bundle, is_bundle_name, parse_object_name
 from sgl_tune.ship.remote.partial import arriving
 from sgl_tune.ship.remote.remotes import (
     Absent,
@@ -30,7 +29,10 @@ from sgl_tune.ship.remote.remotes import (
     Pulled,
     Pushed,
     TooSlow,
+    checked_bundle,
+    is_bundle_name,
     only_fit,
+    parse_object_name,
     within,
     without_secrets,
 )

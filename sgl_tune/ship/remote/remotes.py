@@ -19,9 +19,10 @@ from runtime.server.errors import ConfigError
 from runtime.server.gpus import find_gpu
 from runtime.server.nearest import meant
 from sgl_tune.errors import UsageError
+from sgl_tune.ship.compression import SUFFIXES
 from sgl_tune.ship.remote.partial import Partial
 from sgl_tune.ship.signing.signature import Signature
-from sgl_tune.units import human_bytes
+from sgl_tune.units import human_bytes, shown
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as PrivateKey
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 60.0
 _SECRET = re.compile(r"//[^/\s]*@")
 _STORES = "pip install 'sgl-tune[stores]'"
+_ENDS = tuple(SUFFIXES)
+_BUNDLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=@-]{0,199}")
+_MEANS_MORE = "*?[]{}#\\"
+_LONGEST = 1000
 
 
 class Place(NamedTuple):
@@ -199,8 +204,9 @@ class TooSlow(Exception):
 
 @contextmanager
 def within(seconds: float) -> Iterator[Callable[[], None]]:
-    """Raise TooSlow when the time is over. The yielded function restarts the time, from any thread. Limits
-    cannot be nested. Outside the main thread there is no limit but the socket's own."""
+    """Raise TooSlow when the time is over: a peer that sends a byte a minute is never silent for long. The
+    yielded function restarts the time, from any thread. Limits cannot be nested. Outside the main thread
+    there is no limit but the socket's own."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
@@ -223,3 +229,50 @@ def within(seconds: float) -> Iterator[Callable[[], None]]:
             running.clear()
             signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectName:
+    """A bundle's address in an object store. `folder`: no slash at its end. `bundle`: None if the URL
+    names no file."""
+
+    scheme: str
+    folder: str
+    bundle: str | None = None
+
+    @property
+    def place(self) -> str:
+        return f"{self.scheme}://{self.folder}"
+
+    def of(self, name: str) -> str:
+        return f"{self.place}/{name}"
+
+
+def parse_object_name(url: str) -> ObjectName:
+    scheme, _, path = url.partition("://")
+    said = shown(without_secrets(url), 200)
+    if "@" in path.partition("/")[0]:
+        remedy = "the library of the store finds its own: variables, a profile, a role"
+        raise UsageError(f"{said}: a URL holds no name and no password", remedy)
+    parts = path.rstrip("/").split("/")
+    if scheme == "file" and parts[0]:
+        raise UsageError(f"{said} names the host {shown(parts[0])}", "write file:///absolute/path")
+    if len(path) > _LONGEST or not path.isprintable() or any(one in path for one in _MEANS_MORE):
+        remedy = f"at most {_LONGEST} characters, and none of {_MEANS_MORE}"
+        raise UsageError(f"{said} is no plain path", remedy)
+    if any(part in ("", ".", "..") for part in parts[scheme == "file" :]):
+        raise UsageError(f"{said} names nothing to read from", f"write {scheme}://FOLDER/NAME.tar.gz")
+    *above, last = parts
+    if path.endswith("/") or not last.endswith(_ENDS) or not above:
+        return ObjectName(scheme, "/".join(parts))
+    return ObjectName(scheme, "/".join(above), checked_bundle(last))
+
+
+def is_bundle_name(name: str) -> bool:
+    return name.endswith(_ENDS) and _BUNDLE.fullmatch(name) is not None
+
+
+def checked_bundle(name: str) -> str:
+    if not is_bundle_name(name):
+        raise UsageError(f"{shown(name)} is no name for a bundle", "letters, digits, and .tar.gz or .tar.zst")
+    return name

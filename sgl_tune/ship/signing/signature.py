@@ -155,7 +155,8 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a bundle must be. `pinned`: its digest. `trusted`: keys, one of which must have signed it.
+    """What a bundle must be, to land. Its digest is judged before it is opened, then its contents.
+    `pinned`: its digest. `trusted`: keys, one of which must have signed it.
     `pulled`: it comes from where others can write. `allowed`: unsigned code is accepted."""
 
     pinned: str | None = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runtime.server.units import GIB
-from sgl_tune.memory.compare import beside_log, beside_measured
 from sgl_tune.memory.report import Row
+from sgl_tune.memory.study import beside_log, beside_measured
 from sgl_tune.server_log.log import ServerLog
 from sgl_tune.server_log.rank_log import RankLog, Step
 from tests.sgl_tune.memory.reports import make_phase, make_report

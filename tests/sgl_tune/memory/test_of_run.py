@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.core.of_run import read_report
+from sgl_tune.memory.core.predict import read_report
 
 ABOUT: dict[str, Any] = {"event": "run", "schema_version": 1, "device": "meta", "total_bytes": 80 << 30}
 

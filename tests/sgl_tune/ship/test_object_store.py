@@ -20,7 +20,7 @@ pytest.importorskip("moto")
 pytest.importorskip("flask_cors")
 
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.remote.object_name import parse_object_name
+from sgl_tune.ship.remote.remotes import parse_object_name
 from tests.sgl_tune.running import PROGRAM, Ran, environment, run_here
 from tests.sgl_tune.schemas import schema_faults
 from tests.sgl_tune.ship.bundles import make_bundle

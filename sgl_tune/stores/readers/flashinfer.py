@@ -13,7 +13,18 @@ from typing import Any
 
 from sgl_tune.cache.folder import Folder, entered
 from sgl_tune.stores.elf import is_whole
-from sgl_tune.stores.item import Fault, Item, Listing, Setting, below_size, each, listed, listing, read_json
+from sgl_tune.stores.item import (
+    DEEPEST_FOLDER,
+    Fault,
+    Item,
+    Listing,
+    Setting,
+    below_size,
+    each,
+    listed,
+    listing,
+    read_json,
+)
 from sgl_tune.stores.ninja import Freshness
 
 MODULES = "cached_ops"
@@ -21,6 +32,11 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+]*")
 _ARCH = re.compile(r"\d+[a-z]?(_\d+[a-z]?)*")
 CUTE = "_cute_dsl"
 _WORK = "tmp"  # the folder of locks
+NAME = "cubins"
+_KINDS = (".cubin", ".so", ".h", ".txt", ".json")
+_HALF = re.compile(r"[0-9a-f]{64}\.so")
+_FOLDERS = (re.compile(r"\d+\.\d+\.\d+[\w.+]*"), re.compile(r"\d+"), re.compile(r"\w+"))
+_CUT = Fault("half-written", "it is cut off: the module's host code is not run")
 
 
 class FlashInferModules:
@@ -109,3 +125,53 @@ def _cute_faults(folder: Folder, found: Listing) -> Iterator[Fault]:
         yield Fault("half-written", "it has no object yet: it is compiled at the start that asks for it")
     elif _meta(folder) is None:
         yield Fault("half-written", "its meta.json cannot be read: a start removes it and compiles again")
+
+
+class FlashInferCubins:
+    """FlashInfer's cubins: downloaded once, and compared with the checksums that FlashInfer knows."""
+
+    store = "flashinfer-cubins"
+
+    def is_one(self, folder: Folder, found: Listing) -> bool:
+        return folder.path.name == NAME and "flashinfer" in str(folder.path.parent)
+
+    def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
+        return self._below(folder, "", DEEPEST_FOLDER)
+
+    def _below(self, folder: Folder, name: str, depth: int) -> Iterator[Item]:
+        """Yield the items. A folder that contains files is one item: an artifact with its headers and
+        checksums."""
+        found = listing(folder)
+        if found.files:
+            empty = sorted(file for file in found.files if not found.files[file].st_size)
+            cut = [file for file in empty if file.endswith(_KINDS)]
+            faults = (Fault("half-written", f"{cut[0]} is empty: it is downloaded again"),) if cut else ()
+            yield Item(self.store, name or ".", folder.path, found.size, faults=faults)
+        for below in found.folders if depth else ():
+            with suppress(OSError), entered(folder, below) as inner:
+                yield from self._below(inner, f"{name}/{below}" if name else below, depth - 1)
+
+
+class HostHalves:
+    """The host code of modules, which sgl-tune keeps: <version>/<architecture>/<module>/<sha256>.so."""
+
+    store = "halves"
+
+    def is_one(self, folder: Folder, found: Listing) -> bool:
+        return any(_HALF.fullmatch(item.path.name) for item in self._below(folder, ""))
+
+    def items(self, folder: Folder, setting: Setting) -> Iterator[Item]:
+        return self._below(folder, "")
+
+    def _below(self, folder: Folder, path: str) -> Iterator[Item]:
+        parts, found = path.split("/") if path else [], listing(folder)
+        if len(parts) < len(_FOLDERS):
+            names = filter(_FOLDERS[len(parts)].fullmatch, found.folders)
+            yield from each(folder, names, self.store, self._below, f"{path}/" if path else "")
+            return
+        version, arch, _ = parts
+        for file in sorted(filter(_HALF.fullmatch, found.files)):
+            size = found.only(file).size
+            faults = () if is_whole(folder, file, size.bytes) else (_CUT,)
+            where, versions = f"{path}/{file}", {"flashinfer": version}
+            yield Item(self.store, where, folder.path / file, size, versions, f"sm{arch}", faults=faults)
