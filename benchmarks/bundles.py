@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.timed import Cost, timed, write_result
-from sgl_tune.ship.compression import GZIP_LEVEL, ZSTD_LEVEL
+from sgl_tune.ship.members import GZIP_LEVEL, ZSTD_LEVEL
 from tests.sgl_tune.stores import make
 
 _POOL = 200 << 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from runtime.server.units import GIB, KIB, MIB
 from sgl_tune.errors import UsageError
@@ -54,6 +55,12 @@ def shown(value: object, most: int = 60) -> str:
     except (ValueError, RecursionError):  # a number of 4,300 digits, or deep nesting
         return f"a {type(value).__name__} too long to show"
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Return `a, b, c and 4 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def human_age(seconds: float) -> str:

@@ -65,8 +65,7 @@ def write_group(
 ) -> Written:
     """Add entries to all files of one TP group and keep existing ones. The files become equal byte for
     byte, because a server that finds a difference in a group deletes every rank's file."""
-    place = _common_folder(paths)
-    names = [path.name for path in paths]
+    (place,), names = {path.parent for path in paths}, [path.name for path in paths]
     with locked(place, timeout, say, owner=owner) as (folder, notes):
         for _ in range(_ATTEMPTS):
             seen = _signatures(folder, names)
@@ -84,13 +83,6 @@ def write_group(
     raise WorkFailed(
         f"{place}: a server keeps writing these files", "stop it, or warm before starting the server"
     )
-
-
-def _common_folder(paths: Sequence[Path]) -> Path:
-    folders = {path.parent for path in paths}
-    if len(folders) != 1:
-        raise ValueError(f"a group's files share one folder, these are in {sorted(map(str, folders))}")
-    return folders.pop()
 
 
 def _signatures(folder: Folder, names: Sequence[str]) -> list[Signature | None]:

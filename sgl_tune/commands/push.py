@@ -16,7 +16,7 @@ from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.errors import UsageError
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.ship.choice import Asked
-from sgl_tune.ship.compression import SUFFIXES
+from sgl_tune.ship.members import SUFFIXES
 from sgl_tune.ship.options import RemoteOptions, SignOption
 from sgl_tune.ship.pack import pack_bundle
 from sgl_tune.ship.remote.described import machine_of

@@ -9,6 +9,7 @@ from operator import attrgetter
 from sgl_tune.cache.rank_names import names_text
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import columns_of
+from sgl_tune.units import some
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport
 from sgl_tune.verify.replayed import ReplayedCache, replay_line
 from sgl_tune.verify.stores import StoreReport
@@ -60,7 +61,7 @@ def _row(verdict: Verdict, files: Sequence[FileReport]) -> tuple[object, ...]:
 
 def _which(files: Sequence[FileReport]) -> str:
     names = names_text([file.path.name for file in files])
-    return names or files[0].path.name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+    return names or some([file.path.name for file in files], 1)
 
 
 def _distinct(files: Sequence[FileReport]) -> dict[Finding, list[FileReport]]:

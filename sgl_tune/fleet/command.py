@@ -8,22 +8,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+from runtime.record.checked import WrongMember
 from sgl_tune.cli.format import FindingsFormat
 from sgl_tune.cli.out import Output, printable
 from sgl_tune.cli.table import Column
 from sgl_tune.errors import UsageError
 from sgl_tune.fleet.judge import Planner
-from sgl_tune.fleet.node import WAY, Node, UnreadLine, node_of
+from sgl_tune.fleet.node import WAY, Node, node_of
 from sgl_tune.fleet.outcome import STATES, Fault, Outcome, read_cold_start
 from sgl_tune.fleet.survey import Alike, Survey, survey
 from sgl_tune.reading import read_object
+from sgl_tune.units import some
 from sgl_tune.verify.environment import read_target
 from sgl_tune.verify.expected import WARM
 from sgl_tune.verify.scope import VerifyOptions
 
 _MOST_SAID = 20
 _STYLES = {"fails": "red", "tunes": "red", "compiles": "red", "unknown": "yellow", "good": "green"}
-_NAMED, _MOST_ROWS, _MOST_PROBLEMS = 3, 200, 10
+_MOST_ROWS, _MOST_PROBLEMS = 200, 10
 _NAME = "sgl-tune verify --fleet"
 
 
@@ -89,7 +91,7 @@ def read_reference(path: Path) -> Node:
         return Node("", dict(target.metadata or {}))
     try:
         return node_of(content)
-    except UnreadLine as error:
+    except WrongMember as error:
         way = "sgl-tune env --format json on a node that starts well"
         raise UsageError(f"{path}: {error}", way) from None
 
@@ -161,15 +163,10 @@ def _cells(columns: Iterable[str], alike: Alike, names: list[str]) -> list[str]:
         "next start": alike.state,
         "seconds": str(alike.cost) if alike.cost else "-",
         "deployment": alike.deployment or "-",
-        "which": _which(names),
+        "which": some(names),
         "machine": alike.machine,
     }
     return [told[name] for name in columns]
-
-
-def _which(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _faults(rows: Iterable[tuple[Alike, list[str]]]) -> Iterator[tuple[Fault, list[str]]]:

@@ -156,10 +156,6 @@ def _lookup(key: str, runner: Any, policy: Any, reader: FlashInfer) -> str:
     return digest("\0".join(parts))
 
 
-class UnreadLine(ValueError):
-    """A line does not describe a node. The text says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node. `holdings`: None from an older sgl-tune. `metadata`: None if FlashInfer was not asked."""
@@ -197,29 +193,26 @@ def parse_node(raw: bytes) -> Node:
         content = object_of(raw)
     except NoObject as why:
         if isinstance(why, NoJson) and not raw.endswith(b"\n"):
-            raise UnreadLine("it is cut off") from None
-        raise UnreadLine(f"it {why}; one object a line is needed") from None
+            raise WrongMember("it is cut off") from None
+        raise WrongMember(f"it {why}; one object a line is needed") from None
     return node_of(content)
 
 
 def node_of(content: Mapping[str, Any]) -> Node:
     if content.get("schema_version") != SCHEMA_VERSION:
         told = shown(content.get("schema_version"))
-        raise UnreadLine(
+        raise WrongMember(
             f"its schema_version is {told}, and {SCHEMA_VERSION} is read here (written by sgl-tune"
             f" {shown(content.get('tool'))})"
         )
     if "metadata" not in content:
-        raise UnreadLine("it is not what `sgl-tune env --format json` prints: it has no `metadata`")
+        raise WrongMember("it is not what `sgl-tune env --format json` prints: it has no `metadata`")
     plain = {name: value for name, value in content.items() if name != "holdings"}
-    try:
-        node = from_plain(Node, plain, "it")
-        if "caches" in content and not 0 < len(node.name) <= _LONGEST_NAME:
-            raise WrongMember(f"its name is {shown(node.name)}")
-        is_told = "caches" in content and plain.get("cache_dir")
-        return replace(node, holdings=from_plain(Holdings, plain, "it")) if is_told else node
-    except WrongMember as error:
-        raise UnreadLine(str(error)) from None
+    node: Node = from_plain(Node, plain, "it")
+    if "caches" in content and not 0 < len(node.name) <= _LONGEST_NAME:
+        raise WrongMember(f"its name is {shown(node.name)}")
+    is_told = "caches" in content and plain.get("cache_dir")
+    return replace(node, holdings=from_plain(Holdings, plain, "it")) if is_told else node
 
 
 class Line(NamedTuple):
@@ -258,7 +251,7 @@ def _lines(file: BinaryIO) -> Iterator[Line]:
         elif raw.strip():
             try:
                 yield Line(number, size, parse_node(raw))
-            except UnreadLine as error:
+            except WrongMember as error:
                 yield Line(number, size, problem=str(error))
 
 

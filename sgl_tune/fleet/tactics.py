@@ -12,8 +12,7 @@ from sgl_tune.cache.loader import Ignored, metadata_mismatches
 from sgl_tune.cache.record import WAY_OUT
 from sgl_tune.fleet.node import Content, HeldCache, asked_lookups, split
 from sgl_tune.fleet.outcome import Fault
-from sgl_tune.units import count
-from sgl_tune.verify.entries import some
+from sgl_tune.units import count, some
 from sgl_tune.verify.environment import Target, ignored_finding, unsaid_finding
 from sgl_tune.verify.expected import Expected
 from sgl_tune.verify.findings import CODES, UNUSABLE

@@ -18,11 +18,20 @@ from sgl_tune.asking.live import Live
 from sgl_tune.asking.question import Question, gpu_of
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.change import AS_IS, BEHAVIOURS, VARIABLE, Change, changed_command
 from sgl_tune.memory.of_record import report_of
 from sgl_tune.memory.options import MemoryOptions
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.starting import Layout, Started, first_rank, layout_of
+from sgl_tune.memory.starting import (
+    AS_IS,
+    BEHAVIOURS,
+    VARIABLE,
+    Change,
+    Layout,
+    Started,
+    changed_command,
+    first_rank,
+    layout_of,
+)
 from sgl_tune.servers.server import NoServer, Server, find_server
 from sgl_tune.units import parse_size
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from runtime.sglang.releases import Release
 from sgl_tune.errors import CheckFailed
-from sgl_tune.memory.change import AS_IS, Change, change_of
 from sgl_tune.memory.options import Goals
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.starting import Start, Started
+from sgl_tune.memory.starting import AS_IS, Change, Start, Started, change_of
 from sgl_tune.units import memory_bytes
 
 _HIGHEST, _SOME_POOL = 999, 20

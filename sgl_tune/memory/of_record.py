@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from runtime.devices.readings import OutOfMemory, parse_out_of_memory
 from runtime.ghost.gpus import Gpu, gpus
@@ -15,14 +15,13 @@ from sgl_tune.asking.live import NAMES, ROOT
 from sgl_tune.memory.parts import NCCL, OTHERS, Owned, Share, rooted
 from sgl_tune.memory.report import MemoryReport, Sizes, Source, Trust, Whose
 from sgl_tune.memory.starting import layout_of
-from sgl_tune.units import count
+from sgl_tune.units import count, some
 
 SOURCES: dict[str, Source] = {"ghost": "ghost", "measured": "measured"}
 _DRIVERS = "CUDA error: out of memory"  # torch's text if memory outside it was refused
 COMPILED = "torch.compile"  # the store whose missing kernels it times
 _SILENT = "SGLang refused the command without a word"
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
-_NAMED = 3
 _OURS = ("/runtime/sglang/inside/", "/runtime/ghost/inside/")
 
 
@@ -94,7 +93,7 @@ def _notes(record: Record, gpu: Gpu) -> Iterator[str]:
         yield f"memory outside torch, and the ±, were measured on {measured}, not on {gpu.name}"
     absent = sorted({one.name for one in record.modules if one.state == "stub"})
     if is_ghost and record.phases and absent:
-        missing = f"{len(absent)} modules that are not compiled here ({_few(absent)})"
+        missing = f"{len(absent)} modules that are not compiled here ({some(absent)})"
         yield f"memory outside torch does not include the code of {missing}"
     timed = sum(one.store == COMPILED and not one.found for one in record.files)
     if timed:
@@ -107,11 +106,6 @@ def _notes(record: Record, gpu: Gpu) -> Iterator[str]:
     if groups:
         yield "the host's NVLink multicast is assumed to be off; collectives may take more where it is on"
     yield from (f"the record does not have: {lack}" for lack in record.lacks)
-
-
-def _few(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _sizes(record: Record) -> Sizes:

@@ -11,9 +11,8 @@ from typing import Any
 
 from runtime.server.errors import ConfigError
 from sgl_tune.errors import UsageError, WorkFailed
-from sgl_tune.memory.change import Change, change_of
 from sgl_tune.memory.report import MemoryReport, Remedy
-from sgl_tune.memory.starting import Layout, Started, Starter
+from sgl_tune.memory.starting import Change, Layout, Started, Starter, change_of
 from sgl_tune.units import memory_bytes
 
 MOST_SECONDS = 60.0  # CPU seconds, after which no further start begins

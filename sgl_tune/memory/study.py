@@ -14,13 +14,12 @@ from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.by_server import server_starter
-from sgl_tune.memory.change import AS_IS, parse_change, parse_sweep
 from sgl_tune.memory.core.by_core import CoreStarter
 from sgl_tune.memory.fit import Fit, Search
 from sgl_tune.memory.options import FitOptions, MemoryOptions, check_alone
 from sgl_tune.memory.remedies import MOST_SECONDS, helpful
 from sgl_tune.memory.report import Answer, Comparison, MemoryReport, Row
-from sgl_tune.memory.starting import Started, Starter, first_rank
+from sgl_tune.memory.starting import AS_IS, Started, Starter, first_rank, parse_change, parse_sweep
 from sgl_tune.server_log.log import ServerLog
 from sgl_tune.server_log.rank_log import RankLog
 from sgl_tune.writing import write_text

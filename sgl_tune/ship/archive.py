@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from sgl_tune.errors import UsageError
 from sgl_tune.reading import open_regular
-from sgl_tune.ship.compression import decompressed
 from sgl_tune.ship.manifest import (
     LARGEST_BUNDLE,
     LARGEST_MANIFEST,
@@ -25,7 +24,7 @@ from sgl_tune.ship.manifest import (
     PackedFile,
     parse_bundle_manifest,
 )
-from sgl_tune.ship.members import BLOCK, END, Member, header, manifest_member, members, padding
+from sgl_tune.ship.members import BLOCK, END, Member, decompressed, header, manifest_member, members, padding
 from sgl_tune.ship.places import store_of
 from sgl_tune.stores.find import TACTICS
 from sgl_tune.units import human_bytes, shown

@@ -98,7 +98,8 @@ def _land(name: str, source: Folder, target: Folder, landed: Landed) -> None:
         if target.status(name) is None and _renamed(name, source, target):
             return
         with entered(source, name) as inner, entered(target, name, create=True) as other:
-            for below in sorted(inner.names(), key=_groups_last):
+            # Groups last, because a group names files that must exist already.
+            for below in sorted(inner.names(), key=lambda one: (one.startswith(GROUP), one)):
                 _land(below, inner, other, landed)
         return
     there = target.status(name)
@@ -109,11 +110,6 @@ def _land(name: str, source: Folder, target: Folder, landed: Landed) -> None:
         landed.replaced += 1
     if not _renamed(name, source, target):
         _copy(name, source, target)
-
-
-def _groups_last(name: str) -> tuple[bool, str]:
-    """Return a sort key that puts groups last, because a group names files that must exist already."""
-    return name.startswith(GROUP), name
 
 
 def _renamed(name: str, source: Folder, target: Folder) -> bool:

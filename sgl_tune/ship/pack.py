@@ -16,7 +16,6 @@ from sgl_tune.cli.out import Output
 from sgl_tune.errors import CheckFailed, UsageError, WorkFailed
 from sgl_tune.ship.archive import check_bounds, tapped
 from sgl_tune.ship.choice import Asked, Choice, choose, not_for, packed_cache
-from sgl_tune.ship.compression import Codec, codec_of_name, compressed
 from sgl_tune.ship.contents import Contents, Source, add_cache, add_store
 from sgl_tune.ship.manifest import (
     DEFAULT_PLACE,
@@ -28,7 +27,18 @@ from sgl_tune.ship.manifest import (
     counted,
     parse_bundle_manifest,
 )
-from sgl_tune.ship.members import END, Member, header, manifest_member, members, padded, padding
+from sgl_tune.ship.members import (
+    END,
+    Codec,
+    Member,
+    codec_of_name,
+    compressed,
+    header,
+    manifest_member,
+    members,
+    padded,
+    padding,
+)
 from sgl_tune.stores.rows import BY_ID
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.stores import machine_of

@@ -21,7 +21,7 @@ from sgl_tune.ship.manifest import BundleManifest
 from sgl_tune.ship.signing.signature import Guard, Verdict
 from sgl_tune.ship.staging import Rekeyed, Staged, Staging, rekeyed, said_of
 from sgl_tune.stores.find import Stored
-from sgl_tune.stores.leftovers import sweep
+from sgl_tune.stores.prune import sweep
 from sgl_tune.stores.relocate import Mended, relocate
 from sgl_tune.stores.rows import BY_ID
 

@@ -15,7 +15,7 @@ from sgl_tune.server_log.start import SEVERAL_CLOCKS
 from sgl_tune.server_log.verdict import evidence
 from sgl_tune.start_report.phases import PHASES, SHOWN, UNEXPLAINED
 from sgl_tune.start_report.report import StartReport, rounded
-from sgl_tune.units import count, human_bytes
+from sgl_tune.units import count, human_bytes, some
 from sgl_tune.web_page.render import rendered
 
 _BAR = 24
@@ -168,8 +168,7 @@ def _last_words(report: StartReport) -> Iterator[str]:
         silent = f"silent for the last {silence:.1f} s" if silence >= 0.05 else "the last to speak"
         said.setdefault((silent, word.text[:_MOST_LETTERS]), []).append(word.rank)
     for (silent, text), ranks in said.items():
-        more = f" and {len(ranks) - 1} more" if len(ranks) > 1 else ""
-        yield f"{ranks[0]}{more}: {silent}: {text}"
+        yield f"{some(ranks, 1)}: {silent}: {text}"
 
 
 def _failure(report: StartReport) -> Iterator[str]:

@@ -14,10 +14,9 @@ from sgl_tune.stores.readers.cute_dsl import CuteDsl
 from sgl_tune.stores.readers.deep_gemm import DeepGemm
 from sgl_tune.stores.readers.flashinfer import NAME as CUBINS
 from sgl_tune.stores.readers.flashinfer import FlashInferCubins, FlashInferModules, HostHalves
-from sgl_tune.stores.readers.inductor import Inductor
 from sgl_tune.stores.readers.moe_configs import MoeConfigs
 from sgl_tune.stores.readers.tilelang import TileLang
-from sgl_tune.stores.readers.triton import Triton
+from sgl_tune.stores.readers.triton import Inductor, Triton
 from sgl_tune.stores.readers.tvm_ffi import TvmFfi
 from sgl_tune.stores.rows import AOT_PACKAGE, BY_ID
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from runtime.flashinfer.versions import COLD, HOT, FlashInfer, Policy
 from sgl_tune.cache.loader import Loaded, could_be_tactic, is_written
 from sgl_tune.cache.record import KeyParts, Profile, parse_key
-from sgl_tune.units import count
+from sgl_tune.units import count, some
 from sgl_tune.verify.expected import WARM, Expected
 from sgl_tune.verify.findings import Finding, Severity, finding
 
@@ -20,7 +20,6 @@ _MISS_SECONDS_EMPTY = 27e-6
 _MISS_SECONDS_PER_ENTRY = (2.65e-3 - 27e-6) / 20_000  # measured at 20,000 entries; the scan is linear
 _COSTLY_MISS_SECONDS = 250e-6
 _TOO_LARGE = 1 << 31
-_SHOWN = 3
 _MOES = """
     bf16 fp8_per_tensor_scale fp8_per_tensor_scale_routed fp8_per_channel_scale fp8_block_scale
     fp4_block_scale mxint4_block_scale
@@ -58,11 +57,6 @@ def entry_name(key: str) -> str:
 def cut(text: str, length: int = 40) -> str:
     """Shorten a text from a file, because keys and values there may be of any length."""
     return text if len(text) <= length else text[: length - 3] + "..."
-
-
-def some(names: Sequence[str]) -> str:
-    rest = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def check_entries(

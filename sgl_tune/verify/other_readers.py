@@ -20,8 +20,8 @@ from sgl_tune.cache.loader import Loaded, Save, next_save, restore_tactic
 from sgl_tune.cache.rank_names import VllmRank, names_text, width_of
 from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
 from sgl_tune.cache.scan import vllm_fingerprint
-from sgl_tune.units import count
-from sgl_tune.verify.entries import check_entries, cut, some
+from sgl_tune.units import count, some
+from sgl_tune.verify.entries import check_entries, cut
 from sgl_tune.verify.environment import Target, looking_up, unsaid_finding
 from sgl_tune.verify.findings import CODES, FileReport, Finding, Verdict, VerifyReport, finding
 from sgl_tune.verify.ranks import LARGEST_GROUP

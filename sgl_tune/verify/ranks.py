@@ -12,7 +12,8 @@ from runtime.flashinfer.versions import METADATA
 from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.rank_names import RankName, width_of
 from sgl_tune.cache.record import RESERVED, CacheFile
-from sgl_tune.verify.entries import cut, entry_name, some
+from sgl_tune.units import some
+from sgl_tune.verify.entries import cut, entry_name
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, finding
 
 LARGEST_GROUP = 1024  # a larger number is no rank: do not look for a million files

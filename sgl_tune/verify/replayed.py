@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from sgl_tune.cache.asked import Timed
 from sgl_tune.cache.manifest import Manifest
-from sgl_tune.units import count
-from sgl_tune.verify.entries import some
+from sgl_tune.units import count, some
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.findings import Finding, finding
 

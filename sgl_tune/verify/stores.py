@@ -13,7 +13,7 @@ from runtime.sglang.kept_files import KeptFiles, kept_files
 from runtime.sglang.releases import NEWEST
 from sgl_tune.deployment.options import ServerFlags
 from sgl_tune.stores.find import Stored
-from sgl_tune.stores.item import Fault, Item, Kind, Setting
+from sgl_tune.stores.item import Item, Kind, Setting
 from sgl_tune.stores.offer import offer_path, offered_modules
 from sgl_tune.stores.places import release_meant
 from sgl_tune.stores.rows import CONFIGS
@@ -119,9 +119,10 @@ def _judged(item: Item, machine: Machine, access: Access | None) -> FileReport:
         return FileReport(item.path, Verdict.CRASH, tuple(blocked), item.store)
     verdicts, findings = [Verdict.HIT], []
     for fault in item.faults:
-        verdict, told = _fate(fault)
-        verdicts.append(verdict)
-        findings.append(told)
+        code, verdict, remedy = _FATES[fault.kind]
+        is_found = fault.kind == "moved" and fault.still_there
+        verdicts.append(Verdict.HIT if is_found else verdict)
+        findings.append(finding(code, fault.message, remedy, Severity.WARNING if is_found else None))
     if item.size.odd:
         message = f"{', '.join(item.size.odd)}: no regular file, so it was not read"
         findings.append(finding("store-odd-file", message))
@@ -136,13 +137,6 @@ def _closed(item: Item, user: User) -> Iterator[Finding]:
         mode = stat.filemode(status.st_mode)
         message = f"{user.name} cannot read a file of it ({mode}, owner {status.st_uid}): a start dies of it"
         yield finding("not-readable", message, f"chmod -R a+rX {item.path}")
-
-
-def _fate(fault: Fault) -> tuple[Verdict, Finding]:
-    code, verdict, remedy = _FATES[fault.kind]
-    if fault.kind == "moved" and fault.still_there:
-        return Verdict.HIT, finding(code, fault.message, remedy, Severity.WARNING)
-    return verdict, finding(code, fault.message, remedy)
 
 
 def for_another(item: Item, machine: Machine) -> Finding | None:

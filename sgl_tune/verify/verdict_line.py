@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import columns_of
-from sgl_tune.units import count
+from sgl_tune.units import count, some
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport
 from sgl_tune.verify.stores import StoreReport
 
 if TYPE_CHECKING:
     from sgl_tune.keys.plan import Plan
 
-_MOST_CODES = 3
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
 _COLUMNS = columns_of("NEXT START", ">ITEMS", "WHICH/")
 _SAYS = {
@@ -55,9 +54,7 @@ def _faults(report: VerifyReport) -> str:
     """Return the codes of the worst severity, because a file that loads may still fail to be saved."""
     faults = list(report.all_findings())
     worst = Severity.ERROR if any(found.severity is Severity.ERROR for found in faults) else Severity.WARNING
-    codes = list(dict.fromkeys(found.code for found in faults if found.severity is worst))
-    more = f" and {len(codes) - _MOST_CODES} more" if len(codes) > _MOST_CODES else ""
-    return f"{', '.join(codes[:_MOST_CODES])}{more}"
+    return some(list(dict.fromkeys(found.code for found in faults if found.severity is worst)))
 
 
 def _loads(files: Sequence[FileReport], plans: Sequence[Plan], server: str | None) -> str:
@@ -114,8 +111,7 @@ def stores_line(stores: Sequence[StoreReport]) -> str:
 def _rows(files: Sequence[FileReport]) -> Iterator[tuple[object, ...]]:
     for verdict in dict.fromkeys(file.verdict for file in files):
         mine = [file for file in files if file.verdict is verdict]
-        more = f" and {len(mine) - 1:,} more" if len(mine) > 1 else ""
-        yield (verdict.value, f"{len(mine):,}", f"{mine[0].path.name}{more}")
+        yield (verdict.value, f"{len(mine):,}", some([file.path.name for file in mine], 1))
 
 
 def _kinds(report: StoreReport) -> Iterator[tuple[Finding, str]]:

@@ -13,9 +13,8 @@ from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.manifest import Manifest
 from sgl_tune.cache.prune import kin, newest_versions
 from sgl_tune.cache.rank_names import RankName
-from sgl_tune.units import count
+from sgl_tune.units import count, some
 from sgl_tune.verify.access import Access, User, only_root_reads, own_writing
-from sgl_tune.verify.entries import some
 from sgl_tune.verify.environment import Target, other_driver, unknown_target_finding
 from sgl_tune.verify.expected import Checked, Expected
 from sgl_tune.verify.files import missing, read_files

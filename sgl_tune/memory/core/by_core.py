@@ -20,12 +20,11 @@ from sgl_tune.deployment.project_file import the_one
 from sgl_tune.deployment.selection import deployment_of
 from sgl_tune.deployment.versions import Gpu, local_gpus, local_model
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.change import AS_IS, BEHAVIOURS, Change, changed_command
 from sgl_tune.memory.core.predict import predict_all
 from sgl_tune.memory.core.start import Start, starts_of
 from sgl_tune.memory.options import MemoryOptions
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.starting import Started, layout_for
+from sgl_tune.memory.starting import AS_IS, BEHAVIOURS, Change, Started, changed_command, layout_for
 from sgl_tune.units import parse_size
 
 _MOST_BYTES = 16 << 40

@@ -8,14 +8,13 @@ from dataclasses import replace
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.versions import local_gpus
 from sgl_tune.errors import UsageError
-from sgl_tune.memory.change import AS_IS
 from sgl_tune.memory.core.by_core import CoreStarter
 from sgl_tune.memory.core.measure import SNAPSHOT_SUFFIX, file_of, measure
 from sgl_tune.memory.core.predict import predict, read_report
 from sgl_tune.memory.core.start import Start
 from sgl_tune.memory.options import MemoryOptions
 from sgl_tune.memory.report import Answer, MemoryReport, worst
-from sgl_tune.memory.starting import ALL, DISTINCT
+from sgl_tune.memory.starting import ALL, AS_IS, DISTINCT
 from sgl_tune.memory.study import beside_measured, study
 from sgl_tune.processes.scratch import scratch
 from sgl_tune.units import memory_bytes

@@ -13,8 +13,7 @@ from runtime.server.shape import Server
 from runtime.server.sizes.batches import MOST_REQUESTS
 from runtime.start.options import StartOptions
 from sgl_tune.deployment.deployment import Deployment
-from sgl_tune.memory.change import ASCENDING, DISPATCHER, LM_HEAD
-from sgl_tune.memory.starting import layout_for
+from sgl_tune.memory.starting import ASCENDING, DISPATCHER, LM_HEAD, layout_for
 
 MEASURED_MOE = "flashinfer_cutlass"
 

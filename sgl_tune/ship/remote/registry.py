@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.server.nearest import meant
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.ship.compression import media_type
+from sgl_tune.ship.members import media_type
 from sgl_tune.ship.remote import registry_image as image
 from sgl_tune.ship.remote.described import Described, described
 from sgl_tune.ship.remote.registry_blobs import Blob, downloaded, small_blob, upload

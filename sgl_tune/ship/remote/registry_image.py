@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sgl_tune.errors import CheckFailed
-from sgl_tune.ship.compression import MEDIA_TYPES
+from sgl_tune.ship.members import MEDIA_TYPES
 from sgl_tune.ship.remote.registry_name import DIGEST
 from sgl_tune.ship.remote.remotes import Machine, Offer
 from sgl_tune.units import shown

@@ -74,7 +74,7 @@ class Session(requests.Session):
         self._let_in: Origin | None = None
         self.headers.update({"User-Agent": "sgl-tune", "Accept-Encoding": "identity"})
         self.trust_env = not how.plain_http  # plain http must not leave this machine through a proxy
-        self.auth = _as_it_is  # otherwise requests reads ~/.netrc
+        self.auth = lambda request: request  # otherwise requests reads ~/.netrc
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 
     @contextmanager
@@ -188,10 +188,6 @@ def _reason(error: BaseException) -> str:
 def _is_unknown_name(error: BaseException) -> bool:
     cause = getattr(error.args[0] if error.args else None, "reason", None)
     return isinstance(cause, urllib3.exceptions.NameResolutionError) and "Temporary" not in str(cause)
-
-
-def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
 
 
 def _without_password(headers: dict[str, str]) -> dict[str, str]:

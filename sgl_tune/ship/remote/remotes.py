@@ -19,7 +19,7 @@ from runtime.server.errors import ConfigError
 from runtime.server.gpus import find_gpu
 from runtime.server.nearest import meant
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.compression import SUFFIXES
+from sgl_tune.ship.members import SUFFIXES
 from sgl_tune.ship.remote.partial import Partial
 from sgl_tune.ship.signing.signature import Signature
 from sgl_tune.units import human_bytes, shown

@@ -14,7 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sgl_tune.fleet.node import UnreadLine, parse_node
+from runtime.record.checked import WrongMember
+from sgl_tune.fleet.node import parse_node
 from tests.sgl_tune.fleet.nodes import WORDS, fleet_file, judged, node, warmed
 from tests.sgl_tune.running import run, run_here
 from tests.sgl_tune.schemas import schema_faults
@@ -71,7 +72,7 @@ def test_a_line_that_is_no_node_is_named(name: str, good: dict[str, Any], tmp_pa
     ],
 )  # fmt: skip
 def test_a_member_of_another_kind_is_named(change: dict[str, Any], good: dict[str, Any]) -> None:
-    with pytest.raises(UnreadLine, match=re.escape(next(iter(change)))):
+    with pytest.raises(WrongMember, match=re.escape(next(iter(change)))):
         parse_node(json.dumps({**good, **change}).encode() + b"\n")
 
 
@@ -193,7 +194,7 @@ def test_a_thousand_nodes_take_seconds_and_little_memory(good: dict[str, Any], t
 
 
 def test_numbers_that_cannot_be_are_named(good: dict[str, Any]) -> None:
-    with pytest.raises(UnreadLine, match="less than none"):
+    with pytest.raises(WrongMember, match="less than none"):
         parse_node(json.dumps({**good, "stores": [{"store": "triton", "path": "p", "found": -1}]}).encode())
 
 

@@ -11,8 +11,8 @@ from runtime.ghost.gpus import gpus
 from sgl_tune.asking.question import Question
 from sgl_tune.errors import UsageError
 from sgl_tune.memory.by_server import changed as changed_by
-from sgl_tune.memory.change import LM_HEAD, parse_change, parse_sweep
 from sgl_tune.memory.core.by_core import taken
+from sgl_tune.memory.starting import LM_HEAD, parse_change, parse_sweep
 from tests.sgl_tune.asking.test_kept import SERVER
 
 QUESTION = Question(SERVER, ("--model-path", "m", "--enable-dp-attention"), {"SGLANG_A": "1"}, gpus()["h200"])

@@ -11,10 +11,9 @@ from runtime.record.events import Event
 from runtime.server.units import GIB, MIB
 from runtime.sglang.releases import NEWEST
 from sgl_tune.errors import CheckFailed
-from sgl_tune.memory.change import Change
 from sgl_tune.memory.fit import Fit, Search
 from sgl_tune.memory.options import Goals
-from sgl_tune.memory.starting import Layout, Started
+from sgl_tune.memory.starting import Change, Layout, Started
 from tests.sgl_tune.memory import records
 from tests.sgl_tune.memory.records import ENDED, OUTSIDE, READY, TOTAL, arguments, made, phase, reading
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from runtime.server.units import MIB
 from runtime.sglang.releases import NEWEST, Release
 from sgl_tune.errors import WorkFailed
-from sgl_tune.memory.change import Change, changed_command
 from sgl_tune.memory.remedies import attempts_for, helpful
 from sgl_tune.memory.report import MemoryReport, Remedy, Sizes
-from sgl_tune.memory.starting import Layout, Started
+from sgl_tune.memory.starting import Change, Layout, Started, changed_command
 from tests.sgl_tune.memory import records
 from tests.sgl_tune.memory.records import ENDED, arguments, died, made, phase, reading, ready
 

@@ -7,9 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 
-from sgl_tune.ship.compression import compressed
 from sgl_tune.ship.manifest import BundleManifest, PackedCache, PackedFile, PackedStore
-from sgl_tune.ship.members import END, header, manifest_member, members, padded
+from sgl_tune.ship.members import END, compressed, header, manifest_member, members, padded
 
 _PIECE = 1 << 20
 KEY = "4aaede739ed1db5a"

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("oras")
 
 from sgl_tune.errors import UsageError
-from sgl_tune.ship.remote import registry_auth as docker_login
-from sgl_tune.ship.remote.registry_auth import Auth
+from sgl_tune.ship.remote import registry_client as docker_login
+from sgl_tune.ship.remote.registry_client import Auth
 from sgl_tune.ship.remote.registry_name import Name
 from sgl_tune.ship.remote.remotes import How
 from tests.programs import program

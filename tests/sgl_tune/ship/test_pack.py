@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from sgl_tune.ship.compression import compressed
-from sgl_tune.ship.members import Member, header, padded
+from sgl_tune.ship.members import Member, compressed, header, padded
 from tests.sgl_tune.cache.caches import cache_folder, rank_names, write_ranks
 from tests.sgl_tune.running import ROOT, run_here
 from tests.sgl_tune.schemas import told

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from sgl_tune.ship.compression import compressed, decompressed
 from sgl_tune.ship.manifest import BadBundle
+from sgl_tune.ship.members import compressed, decompressed
 
 zstandard = pytest.importorskip("zstandard")
 _MOST = 128 * (128 << 10)

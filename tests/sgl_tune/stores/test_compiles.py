@@ -12,7 +12,7 @@ import pytest
 from runtime.record.events import record_of
 from runtime.record.parts import Asked
 from runtime.record.record import Record
-from sgl_tune.verify.compiles import Compiles, compiles
+from sgl_tune.verify.by_server import Compiles, compiles
 from tests.sgl_tune.running import run_here
 from tests.sgl_tune.stores import make
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.stores.leftovers import GOING
+from sgl_tune.stores.prune import GOING
 from tests.sgl_tune.running import run_here
 from tests.sgl_tune.schemas import told
 from tests.sgl_tune.stores import make
