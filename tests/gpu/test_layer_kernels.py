@@ -97,11 +97,10 @@ def test_workspaces_are_as_declared() -> None:
     assert torch.cuda.max_memory_allocated() - before == pytest.approx(declared + out.nbytes, abs=2048)
 
 
-DECODERS = ("llama", "qwen3", "qwen3_moe", "mixtral", "gpt_oss", "deepseek_v3")
-HYBRIDS = ("qwen3_next", "nemotron_h")  # whose experts may turn in bf16
+FAMILIES = ("llama", "qwen3", "qwen3_moe", "mixtral", "gpt_oss", "deepseek_v3", "qwen3_next", "nemotron_h")
 
 
-@pytest.mark.parametrize("family", [*DECODERS, *HYBRIDS])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_decoders_on_a_gpu_answer_as_transformers_does(family: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     from tests.runtime.families import make_reference, prompts, reference_logits, save
@@ -110,5 +109,7 @@ def test_decoders_on_a_gpu_answer_as_transformers_does(family: str, tmp_path: Pa
     model = make_reference(family)
     generation = alone(save(model, tmp_path), CUDA, dtype="bfloat16")
     [text] = prompts(23)
-    rows = generation.run([text], steps=6)
-    _close(torch.stack(rows[0]), reference_logits(model, text)[-7:], 0.1 if family in HYBRIDS else 0.05)
+    got = torch.stack(generation.run([text], steps=6)[0]).float().cpu()
+    want = reference_logits(model, text)[-7:].float().cpu()
+    of_rows = (got - want).norm(dim=1) / want.norm(dim=1)
+    assert of_rows.median() < 0.03, of_rows  # in bf16 a row may choose another expert

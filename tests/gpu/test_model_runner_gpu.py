@@ -24,9 +24,10 @@ from tests.runtime.starts import eager_logits, make_preset, make_runner, make_ru
 
 
 def _small() -> ModelConfig:
-    """Return Qwen3-30B-A3B cut to three layers."""
+    """Return Qwen3-30B-A3B cut to three layers, with contexts of which the pool holds three."""
     model = make_preset("Qwen3-30B-A3B")
-    return replace(model, layer_kinds=model.layer_kinds[:3], attention_kinds=model.attention_kinds[:3])
+    kinds, attention = model.layer_kinds[:3], model.attention_kinds[:3]
+    return replace(model, layer_kinds=kinds, attention_kinds=attention, max_position=1024)
 
 
 def _start(device: Cuda) -> ModelRunner:

@@ -104,9 +104,8 @@ def test_a_hybrid_is_measured_until_it_is_ready(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     asked = ("--model-path", tmp_path, "--cuda-graph-max-bs", "16", "--chunked-prefill-size", "1024")
     ran = run("mem-report", "--measure", "--format", "json", "--", "sglang", "serve", *asked)
-    assert ran.code == 0, ran.err
     data = json.loads(ran.out)
-    assert data["verdict"] == "fits" and data["phases"][-1]["name"] == "ready"
+    assert data["verdict"] == "fits" and data["phases"][-1]["name"] == "ready", data["failure"] or data["oom"]
     peaks = [row for row in data["comparisons"][0]["rows"] if row["what"].endswith("torch's peak")]
     for row in peaks:
         assert abs(row["predicted"] - row["other"]) <= max(0.03 * row["other"], 128 * MIB), row
