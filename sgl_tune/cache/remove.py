@@ -38,8 +38,8 @@ def settle(caches: Iterable[Cache], root: Path) -> list[str]:
     for cache in caches:
         if any(is_unfinished(path.name) for path in cache.leftovers):
             try:
-                with locked(cache.path, _LOCK_SECONDS, create=False, root=root) as held:
-                    done += held.notes
+                with locked(cache.path, _LOCK_SECONDS, create=False, root=root) as (_, notes):
+                    done += notes
             except (FolderBusy, FolderGone):
                 pass
             except WorkFailed as error:

@@ -11,7 +11,6 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from sgl_tune.cache.folder import Folder, LeadsOut, Owner, open_folder
 from sgl_tune.cache.journal import Journal, make_journal, read_journal
@@ -37,13 +36,6 @@ class FolderGone(WorkFailed):
     """Another process has removed the folder."""
 
 
-class Locked(NamedTuple):
-    """A locked folder. `notes`: how an earlier holder's unfinished work was settled, and a missing lock."""
-
-    folder: Folder
-    notes: list[str]
-
-
 @contextlib.contextmanager
 def locked(
     path: Path,
@@ -52,15 +44,16 @@ def locked(
     create: bool = True,
     root: Path | None = None,
     owner: Owner | None = None,
-) -> Iterator[Locked]:
-    """Hold a folder for writing, after settling what an earlier holder left unfinished. Without `create`
-    only removals follow: the folder must exist, and a disk too full for a lock is accepted."""
+) -> Iterator[tuple[Folder, list[str]]]:
+    """Hold a folder for writing, after settling what an earlier holder left unfinished. Yield it, and notes
+    on how that was settled and on a missing lock. Without `create` only removals follow: the folder must
+    exist, and a disk too full for a lock is accepted."""
     with explained(path):
         folder, lock = _acquire(path, root, timeout, say, create, owner)
     with folder, contextlib.closing(lock) if lock else contextlib.nullcontext():
         with explained(path):
             notes = recover(folder)
-        yield Locked(folder, notes if lock is None or lock.is_real else [*notes, NO_LOCKS])
+        yield folder, notes if lock is None or lock.is_real else [*notes, NO_LOCKS]
 
 
 def _acquire(

@@ -81,8 +81,8 @@ def inspect(
             raise UsageError(f"--store {only}: a bundle's stores are listed as wholes", "unpack it first")
         from sgl_tune.ship.arrival import as_listing
 
-        with as_listing(out, target) as found:
-            listed(str(found.folder), root, [] if without_stores else found.stores, found.told)
+        with as_listing(out, target) as (folder, stores, manifest):
+            listed(str(folder), root, [] if without_stores else stores, manifest)
     elif only:
         from sgl_tune.stores.describe import show_stores
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from runtime.flashinfer.versions import flashinfer_of
 from runtime.sglang.kept_files import KeptFiles
@@ -22,14 +21,6 @@ _THERE = "sgl-tune verify on that machine"
 _Lacks = Sequence[tuple[str, Sequence[int]]]  # buckets by op
 
 
-class _Op(NamedTuple):
-    """An op: digests of its lookups, with the bucket of each."""
-
-    name: str
-    tuning: Mapping[str, int]
-    serving: Mapping[str, int]
-
-
 class Asked:
     """The lookups of one deployment's start, on machines of one kind."""
 
@@ -37,8 +28,9 @@ class Asked:
         """`of`: the number of entries, with those of the draft."""
         self.expected, self.release, self.target, self.of = expected, release, target, of
         self.reader = flashinfer_of(expected.folder.split("/")[2])
+        # Of each op: digests of the lookups that the start makes, and of those that requests make.
         self._ops = [
-            _Op(op.op, *(asked_lookups(op, self.reader, asked_by) for asked_by in ("tuning", "serving")))
+            (op.op, asked_lookups(op, self.reader, "tuning"), asked_lookups(op, self.reader, "serving"))
             for op in expected.ops
         ]
 
@@ -113,10 +105,10 @@ class Asked:
             yield Fault("unknown", "keys-unknown", why, _THERE)
             return
         held = frozenset(split(content.lookups))
-        tuned = [(op.name, _missing(op.tuning, held)) for op in self._ops]
+        tuned = [(name, _missing(tuning, held)) for name, tuning, _ in self._ops]
         if any(buckets for _, buckets in tuned):
             yield self._tunes("keys-missing", f"it lacks {_entries(tuned)}", tuned)
-        served = [(op.name, _missing(op.serving, held)) for op in self._ops]
+        served = [(name, _missing(serving, held)) for name, _, serving in self._ops]
         if any(buckets for _, buckets in served):
             why = f"it lacks {_entries(served)}, which only requests ask for: they run on the fallback tactic"
             yield Fault("good", "keys-missing", why, self.expected.way_out)
@@ -130,7 +122,7 @@ class Asked:
 
     def _tunes(self, code: str, message: str, lacks: _Lacks | None = None) -> Fault:
         builds: Counter[str] = Counter()
-        for name, buckets in lacks or [(op.name, list(op.tuning.values())) for op in self._ops]:
+        for name, buckets in lacks or [(name, list(tuning.values())) for name, tuning, _ in self._ops]:
             builds[name] += len(buckets)
         expected = self.expected
         return Fault("tunes", code, message, expected.way_out, builds=builds, of=self.of, part=expected.key)

@@ -155,13 +155,14 @@ def _graphs_too(oom: Death) -> tuple[str, ...]:
 
 
 def _after_pool(log: ServerLog, oom: Death) -> Iterator[str]:
-    free, fraction, capture = log.lead.free_after("kv pool"), fraction_of(log), log.lead.capture
+    free, fraction = log.lead.free_after("kv pool"), fraction_of(log)
     if free is not None:
         yield f"{memory_bytes(free)} were left after it" + (f" at {fraction:g}" if fraction else "")
     elif fraction:
         yield f"--mem-fraction-static is {fraction:g}"
-    if capture is not None and _graphs_too(oom):
-        yield f"{memory_bytes(capture.free_bytes)} when {capture.shape or 'the last graph'} began"
+    if log.lead.capture is not None and _graphs_too(oom):
+        shape, left = log.lead.capture
+        yield f"{memory_bytes(left)} when {shape or 'the last graph'} began"
 
 
 def _ready(log: ServerLog, oom: Death) -> Iterator[str]:

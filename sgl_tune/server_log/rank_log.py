@@ -36,14 +36,6 @@ class Step:
     before_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Capture:
-    """The shape that was captured last, and the free memory at that time."""
-
-    shape: str
-    free_bytes: int
-
-
 @dataclass(slots=True)
 class RankLog:
     """One rank's memory in a log. `source`: its pod, or "" if there is one. `phase`: where its log ends."""
@@ -55,7 +47,7 @@ class RankLog:
     entered_bytes: int | None = None  # free bytes when `phase` began
     least_free_bytes: int | None = None  # the least in any line
     steps: list[Step] = field(default_factory=list)
-    capture: Capture | None = None
+    capture: tuple[str, int] | None = None  # the shape that was captured last, and the free bytes then
     kv_tokens: int | None = None
     kv_bytes: int | None = None
     pool_comes_last: bool = False  # the pool was sized after the captures
@@ -108,8 +100,8 @@ class RankLog:
     def see_bar(self, text: str) -> None:
         """Read a progress bar's line."""
         if found := _CAPTURING.search(text):
-            self.capture = Capture(found[1].strip(), round(float(found[2]) * GIB))
-            self.see_free(self.capture.free_bytes)
+            self.capture = found[1].strip(), round(float(found[2]) * GIB)
+            self.see_free(self.capture[1])
 
     def see_free(self, free: int | None) -> None:
         if free is not None and (self.least_free_bytes is None or free < self.least_free_bytes):

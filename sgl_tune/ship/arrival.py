@@ -220,13 +220,7 @@ def land(
 
 
 def fetched_json(url: str, found: Pulled) -> dict[str, Any]:
-    return {"url": url, "bundle": offer_json(found.offer), "received": found.received}
-
-
-class Listing(NamedTuple):
-    folder: Path
-    stores: list[Summary]
-    told: dict[str, Any]
+    return {"url": url, "bundle": offer_json(found.offer), "received": found.file.received}
 
 
 @contextmanager
@@ -238,11 +232,11 @@ def as_folder(out: Output, path: str, at: str | None) -> Iterator[tuple[str, str
 
 
 @contextmanager
-def as_listing(out: Output, bundle: str) -> Iterator[Listing]:
-    """Yield the temporary folder of a bundle, and its stores as its manifest lists them."""
+def as_listing(out: Output, bundle: str) -> Iterator[tuple[Path, list[Summary], dict[str, Any]]]:
+    """Yield the temporary folder of a bundle, its stores as its manifest lists them, and the manifest."""
     with _unfolded(out, Path(bundle), None) as (folder, manifest, digest):
         stores = [_summary(row, folder) for row in manifest.stores]
-        yield Listing(folder, stores, {"digest": digest, **manifest_json(manifest)})
+        yield folder, stores, {"digest": digest, **manifest_json(manifest)}
 
 
 def _summary(row: PackedStore, root: Path) -> Summary:

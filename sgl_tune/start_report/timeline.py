@@ -52,13 +52,9 @@ class _Track:
         return max(found, key=_weight, default=None)
 
 
-class Timeline(NamedTuple):
-    spans: tuple[Span, ...]
-    after: str  # the phase at the start's end
-
-
-def timeline(start: Start, turns: Iterable[Turn] = ()) -> Timeline:
-    """Return spans from the start's first line to its last. `turns`: compilers that were seen running."""
+def timeline(start: Start, turns: Iterable[Turn] = ()) -> tuple[tuple[Span, ...], str]:
+    """Return spans from the start's first line to its last, and the phase at its end. `turns`: compilers that
+    were seen running."""
     events: dict[Speaker, dict[int, Event]] = {}
     for number, event in enumerate(start.events):
         events.setdefault(event.speaker, {})[number] = event
@@ -77,7 +73,7 @@ def timeline(start: Start, turns: Iterable[Turn] = ()) -> Timeline:
             spans[-1] = spans[-1]._replace(end=end)
         else:
             spans.append(Span(phase, begin, end, what))
-    return Timeline(tuple(spans), _chosen(held, others, start.end)[0])
+    return tuple(spans), _chosen(held, others, start.end)[0]
 
 
 def _moments(tracks: Iterable[_Track], began: float, end: float) -> list[float]:

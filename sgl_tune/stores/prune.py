@@ -40,9 +40,7 @@ _JUST_MADE_SECONDS, _COPYING_SECONDS, _UNLOCKED_SECONDS = 60.0, 3600.0, 86400.0
 _LOCKED_APART = "autotune"  # its writers settle their leftovers under their own locks
 
 
-class Leftover(NamedTuple):
-    path: Path
-    bytes: int
+Leftover = tuple[Path, int]  # a path, and its bytes
 
 
 def sweep(root: Path, dry_run: bool, on_error: OnError, deep: bool = True) -> list[Leftover]:
@@ -74,7 +72,7 @@ def _below(folder: Folder, depth: int, budget: Budget, dry_run: bool) -> Iterato
     found = listing(folder, private=True)
     for name, status in found.files.items():
         if is_temporary(name) and time.time() - status.st_mtime > _COPYING_SECONDS:
-            yield Leftover(folder.path / name, status.st_size)
+            yield folder.path / name, status.st_size
             if not dry_run:
                 folder.unlink(name)
     for name in found.folders:
@@ -93,7 +91,7 @@ def _dead(parent: Folder, name: str, dry_run: bool) -> Iterator[Leftover]:
             size = size_of(folder).bytes
         if not dry_run:
             empty(parent, name)
-        yield Leftover(parent.path / name, size)
+        yield parent.path / name, size
 
 
 def _is_nobodys(folder: Folder) -> bool:
@@ -213,9 +211,10 @@ def prune_stores(
 
 
 def sweep_and_tell(out: Output, root: Path, dry_run: bool, deep: bool = True) -> None:
-    for left in sweep(root, dry_run, lambda error: out.warn(f"{error.filename}: {error.strerror}"), deep):
-        did = "would be" if dry_run else "were"
-        out.note(f"{left.path}: {human_bytes(left.bytes)} that a killed command left {did} removed")
+    did = "would be" if dry_run else "were"
+    left = sweep(root, dry_run, lambda error: out.warn(f"{error.filename}: {error.strerror}"), deep)
+    for path, size in left:
+        out.note(f"{path}: {human_bytes(size)} that a killed command left {did} removed")
 
 
 def _report(out: Output, results: list[tuple[Chosen, str | None]], dry_run: bool, shown: bool) -> None:

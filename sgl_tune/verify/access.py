@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sgl_tune.errors import UsageError
-from sgl_tune.units import count
 from sgl_tune.verify.findings import Finding, finding
 
 _READ, _WRITE, _SEARCH = 4, 2, 1
@@ -118,11 +117,3 @@ def own_writing(folder: Path) -> list[Finding]:
 def _not_writable(folder: Path, why: str) -> Finding:
     message = f"{why}, and the server saves here after tuning: it dies with PermissionError"
     return finding("not-writable", message, where=folder)
-
-
-def only_root_reads(folder: Path, files: int) -> list[Finding]:
-    """Return a finding for files that only root can read, as FlashInfer's own writer makes them for root."""
-    if not files:
-        return []
-    message = f"only root can read {count(files, 'file')} in it"
-    return [finding("owner-only", message, where=folder)]

@@ -114,7 +114,7 @@ class ObjectStore:
                 raise WorkFailed(f"{what} changed while it was read", "pull again")
             signature = self._signature(name)
             offer = Offer(what, partial.digest, size, Machine())
-            yield Pulled(offer, partial, size, (signature,) if signature else ())
+            yield Pulled(offer, partial, (signature,) if signature else ())
 
     def listing(self) -> Listing:
         place = self.name.place

@@ -26,13 +26,14 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Partial:
-    """A download. `path` leads to the opened file itself, even if its name is changed."""
+    """A download. `path` leads to the opened file itself, even if its name is changed. `received`: the bytes
+    that came now, of all attempts."""
 
     def __init__(self, folder: Folder, name: str, file: BinaryIO) -> None:
         self.path = Path(f"/proc/self/fd/{file.fileno()}")
         self._folder, self._name, self._file = folder, name, file
         self._hash = hashlib.sha256()
-        self.bytes = 0
+        self.bytes = self.received = 0
 
     @property
     def digest(self) -> str:
@@ -47,6 +48,7 @@ class Partial:
 
     def take(self, piece: bytes) -> None:
         self._file.write(piece)
+        self.received += len(piece)
         self._count(piece)
 
     def begin_anew(self) -> int:

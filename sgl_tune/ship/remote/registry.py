@@ -73,10 +73,10 @@ class RegistryRemote:
         layer = image.layer_of(document.content, what)
         image.check_line(entry, document.content, what)
         signed = signatures(self._repository, document.content, entry["digest"])
-        with downloaded(self._repository, Blob(layer["digest"], layer["size"]), folder) as (file, received):
+        with downloaded(self._repository, Blob(layer["digest"], layer["size"]), folder) as file:
             told = {**document.content, "digest": document.digest}
             offer = replace(self._offer(told), digest=layer["digest"], bytes=layer["size"])
-            yield Pulled(offer, file, received, tuple(signed))
+            yield Pulled(offer, file, tuple(signed))
 
     def listing(self) -> Listing:
         if self.name.reference is None:

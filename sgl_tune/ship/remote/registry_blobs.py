@@ -33,77 +33,66 @@ def small_blob(repository: Repository, blob: Blob) -> bytes:
 
 
 @contextmanager
-def downloaded(repository: Repository, blob: Blob, folder: Path) -> Iterator[tuple[Partial, int]]:
-    """Yield the downloaded file, and how many bytes were received now."""
+def downloaded(repository: Repository, blob: Blob, folder: Path) -> Iterator[Partial]:
+    """Yield the downloaded file."""
     with arriving(folder, blob.digest.partition(":")[2], blob.bytes) as partial:
-        yield partial, _Download(repository, blob, partial).run()
-
-
-class _Download:
-    def __init__(self, repository: Repository, blob: Blob, partial: Partial) -> None:
-        self._repository, self._blob, self._partial = repository, blob, partial
-        self._registry = repository.name.registry
-        self._received = 0
-
-    def run(self) -> int:
-        kept = self._partial.take_up(self._blob.bytes)
+        kept = partial.take_up(blob.bytes)
         if kept:
-            self._repository.how.note(f"{human_bytes(kept)} of it are here from an earlier pull")
+            repository.how.note(f"{human_bytes(kept)} of it are here from an earlier pull")
         try:
-            self._all()
+            _download(repository, blob, partial)
         except CheckFailed:
-            self._partial.begin_anew()
+            partial.begin_anew()
             if not kept:
                 raise
-            self._all()  # the kept part was bad, not the new one
-        self._partial.flush()
-        return self._received
+            _download(repository, blob, partial)  # the kept part was bad, not the new one
+        partial.flush()
+        yield partial
 
-    def _all(self) -> None:
-        self._repository.again(self._more, lambda: self._partial.bytes // PIECE)
-        _check(self._repository, self._blob, self._partial.digest, self._partial.bytes)
 
-    def _more(self) -> None:
-        there = self._partial.bytes
-        if there == self._blob.bytes:
-            return
-        headers = {"Range": f"bytes={there}-"} if there else {}
-        url = self._repository.url(f"blobs/{self._blob.digest}")
-        with self._repository.ask("GET", url, 200, 206, 416, headers=headers, stream=True) as answer:
-            goes_on = answer.headers.get("Content-Range", "").startswith(f"bytes {there}-")
-            if there and not (goes_on and answer.status_code == 206):
-                there = self._partial.begin_anew()
-            if answer.status_code == 416 or (answer.status_code == 206 and not there):
-                raise Broken(f"{self._registry} cannot go on where it stopped", again=0)
-            self._take_all(pieces(answer))
-        if self._partial.bytes < self._blob.bytes:
-            raise Broken(f"{self._registry} stopped before the end", "try again", again=0)
+def _download(repository: Repository, blob: Blob, partial: Partial) -> None:
+    repository.again(lambda: _go_on(repository, blob, partial), lambda: partial.bytes // PIECE)
+    _check(repository, blob, partial.digest, partial.bytes)
 
-    def _take_all(self, coming: Iterator[bytes]) -> None:
-        """Receive the rest. Too few bytes in a time limit end the attempt, even if pieces keep coming."""
-        patience = self._repository.how.patience
-        came, until = 0, time.monotonic() + patience
-        while piece := self._next(coming, until - time.monotonic()):
-            self._take(piece)
-            came += len(piece)
-            if came >= LEAST:
-                came, until = 0, time.monotonic() + patience
 
-    def _next(self, coming: Iterator[bytes], left: float) -> bytes:
-        with self._repository.session.told(self._registry):
+def _go_on(repository: Repository, blob: Blob, partial: Partial) -> None:
+    there, registry = partial.bytes, repository.name.registry
+    if there == blob.bytes:
+        return
+    headers = {"Range": f"bytes={there}-"} if there else {}
+    url = repository.url(f"blobs/{blob.digest}")
+    with repository.ask("GET", url, 200, 206, 416, headers=headers, stream=True) as answer:
+        goes_on = answer.headers.get("Content-Range", "").startswith(f"bytes {there}-")
+        if there and not (goes_on and answer.status_code == 206):
+            there = partial.begin_anew()
+        if answer.status_code == 416 or (answer.status_code == 206 and not there):
+            raise Broken(f"{registry} cannot go on where it stopped", again=0)
+        for piece in _in_time(repository, pieces(answer)):
+            if partial.bytes + len(piece) > blob.bytes:
+                raise CheckFailed(f"{registry} sends more than the {blob.bytes:,} bytes of {blob.digest}")
+            partial.take(piece)
+            repository.how.progress("got", partial.bytes, blob.bytes)
+    if partial.bytes < blob.bytes:
+        raise Broken(f"{registry} stopped before the end", "try again", again=0)
+
+
+def _in_time(repository: Repository, coming: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the rest. Too few bytes in a time limit end the attempt, even if pieces keep coming."""
+    patience = repository.how.patience
+    came, until = 0, time.monotonic() + patience
+    while True:
+        left = until - time.monotonic()
+        with repository.session.told(repository.name.registry):
             if left <= 0:
                 raise TooSlow
             with within(left):
-                return next(coming, b"")
-
-    def _take(self, piece: bytes) -> None:
-        self._received += len(piece)
-        if self._partial.bytes + len(piece) > self._blob.bytes:
-            raise CheckFailed(
-                f"{self._registry} sends more than the {self._blob.bytes:,} bytes of {self._blob.digest}"
-            )
-        self._partial.take(piece)
-        self._repository.how.progress("got", self._partial.bytes, self._blob.bytes)
+                piece = next(coming, b"")
+        if not piece:
+            return
+        yield piece
+        came += len(piece)
+        if came >= LEAST:
+            came, until = 0, time.monotonic() + patience
 
 
 def _check(repository: Repository, blob: Blob, digest: str, length: int) -> None:

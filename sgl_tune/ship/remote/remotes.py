@@ -142,7 +142,6 @@ class Pulled:
 
     offer: Offer
     file: Partial
-    received: int
     signatures: tuple[Signature, ...] = ()
 
 
