@@ -28,12 +28,12 @@ MOST_LINES = {
     "moe_configs": 839, "config_files": 328, "config_tuning": 559, "pins": 156, "forward": 896, "ghost":
     6558, "graphs": 384, "layers": 1924, "models": 1316, "decoder": 1030, "moe": 1126, "record": 796,
     "server": 2770, "sglang": 2828, "simulate": 842, "start": 579, "__main__": 6, "asking": 710,
-    "cache": 3097, "cli": 1251, "commands": 3314, "compile": 1042,
-    "deployment": 2491, "errors": 40, "explain": 545, "export":
-    421, "fleet": 1452, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
-    "memory": 3226, "processes": 696,
+    "cache": 3093, "cli": 1251, "commands": 3314, "compile": 1042,
+    "deployment": 2486, "errors": 40, "explain": 545, "export":
+    421, "fleet": 1451, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
+    "memory": 3211, "processes": 696,
     "reading": 106, "recorded": 579, "server_log": 1695, "servers": 1243, "ship": 5015,
-    "start_report": 1259, "stores": 2491, "units": 84, "verify": 2847, "warm": 1980, "web_page": 36,
+    "start_report": 1250, "stores": 2466, "units": 84, "verify": 2835, "warm": 1980, "web_page": 36,
     "writing": 125,
 }  # fmt: skip
 
@@ -58,7 +58,7 @@ NAME_RELEASES: set[str] = {
     "sgl_tune/memory/starting.py",
     "sgl_tune/servers/home.py",
     "sgl_tune/stores/readers/tvm_ffi.py",
-    "sgl_tune/verify/ranks.py",
+    "sgl_tune/verify/files.py",
 }
 
 ARCHITECTURE = re.compile(r"\w*For(?:CausalLM|ConditionalGeneration|SequenceClassification)\w*")

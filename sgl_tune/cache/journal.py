@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 
+from runtime.record.checked import from_plain
 from sgl_tune.cache.disk import LARGEST
 from sgl_tune.cache.folder import Folder
 from sgl_tune.cache.layouts.cache import JOURNAL, LOCK, is_temporary
@@ -68,18 +69,12 @@ def read_journal(folder: Folder) -> Journal | None:
         raise WorkFailed(f"{folder.path / JOURNAL}: is a folder, in place of a journal", "remove it")
     _, raw = folder.read(JOURNAL)
     try:
-        return _parse(json.loads(raw or b""), folder)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        journal: Journal = from_plain(Journal, json.loads(raw or b""), "journal")
+    except (ValueError, TypeError, RecursionError):
         return None
-
-
-def _parse(plan: dict[str, object], folder: Folder) -> Journal:
-    replace, remove, seen = dict(plan["replace"]), list(plan["remove"]), dict(plan["seen"])  # type: ignore[call-overload]
-    if not all(_is_file_name(name, folder) for name in (*replace, *remove)):
-        raise ValueError("a name that no change of ours has")
-    if not all(is_temporary(name) for name in replace.values()) or seen.keys() != {*replace, *remove}:
-        raise ValueError("not what we write")
-    return Journal(replace, tuple(remove), {name: (before, after) for name, (before, after) in seen.items()})
+    names = {*journal.replace, *journal.remove}
+    are_ours = all(_is_file_name(name, folder) for name in names) and journal.seen.keys() == names
+    return journal if are_ours and all(map(is_temporary, journal.replace.values())) else None
 
 
 def _is_file_name(name: str, folder: Folder) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 _RANK = re.compile(r"rank_tp(\d{1,6})_pp(\d{1,6})_dp(\d{1,6})(?:_gpu([\w-]{1,80}))?\.json")
 _NUMBER = r"(0|[1-9][0-9]{0,5})"
+LARGEST_GROUP = 1024  # a larger number is no rank: do not look for a million files
 _VLLM_RANK = re.compile(rf"autotune_configs_dp{_NUMBER}_rank{_NUMBER}\.json")
 
 

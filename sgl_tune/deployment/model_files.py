@@ -32,10 +32,6 @@ class Preset:
     source: str
     config: Mapping[str, Any]
 
-    def answers_to(self, model_path: str) -> bool:
-        wanted = model_path.lower()
-        return wanted in {self.name.lower(), *(hf_id.lower() for hf_id in self.hf_ids)}
-
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
@@ -90,7 +86,8 @@ def find_files(sought: Sought | str, environ: Mapping[str, str]) -> ModelFiles:
 
 
 def _preset_of(name: str) -> Preset | None:
-    return next((preset for preset in presets() if preset.answers_to(name)), None)
+    wanted = name.lower()
+    return next((one for one in presets() if wanted in map(str.lower, (one.name, *one.hf_ids))), None)
 
 
 def _named(config: Path) -> ModelFiles:

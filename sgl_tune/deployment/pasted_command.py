@@ -113,9 +113,7 @@ def to_keep(held: Mount, folder: str) -> str:
 
 def _of_image(container: Container, version: str | None) -> list[str]:
     """Return notes on the release in the image's tag."""
-    if not container.image:
-        return []
-    if version not in (None, container.release):
+    if not container.image or version not in (None, container.release):
         return []
     if container.release is None:
         return [f"the image {container.image} names no release of SGLang"]

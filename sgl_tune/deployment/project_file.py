@@ -132,5 +132,5 @@ def _refuse_nul(path: Path, where: str, value: Any) -> None:
         raise UsageError(f"{path}: {where} holds a NUL, which no command line could give")
 
 
-_KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-_KIND_NAMES |= {list: "a list of strings"}
+_KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a string",
+               list: "a list of strings"}  # fmt: skip

@@ -19,10 +19,9 @@ from sgl_tune.stores.places import stores_of_this_user, user_here
 from sgl_tune.units import count
 from sgl_tune.verify.access import own_writing
 from sgl_tune.verify.environment import Target, own_environment
-from sgl_tune.verify.files import read_files
+from sgl_tune.verify.files import read_files, signature
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict
 from sgl_tune.verify.judge import Judge
-from sgl_tune.verify.ranks import signature
 from sgl_tune.verify.stores import Machine, StoreReport, verify_stores
 from sgl_tune.verify.verify import leftovers
 

@@ -16,7 +16,7 @@ from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions
 from sgl_tune.memory.report import Answer, MemoryReport
 from sgl_tune.memory.study import beside_log, fitted, starter_of, study
 from sgl_tune.memory.views.fit_page import fit_json, show_fit
-from sgl_tune.memory.views.html import render_page
+from sgl_tune.memory.views.tables import render_page
 from sgl_tune.memory.views.terminal import show_answer
 from sgl_tune.server_log.log import ServerLog
 from sgl_tune.server_log.verdict import Outcome, show_outcome

@@ -13,11 +13,10 @@ from runtime.record.record import Record
 from runtime.start.run_record import Failure, Phase, Run
 from sgl_tune.asking.live import NAMES, ROOT
 from sgl_tune.memory.parts import NCCL, OTHERS, Owned, Share, rooted
-from sgl_tune.memory.report import MemoryReport, Sizes, Source, Trust, Whose
+from sgl_tune.memory.report import MemoryReport, Sizes, Trust, Whose
 from sgl_tune.memory.starting import layout_of
 from sgl_tune.units import count, some
 
-SOURCES: dict[str, Source] = {"ghost": "ghost", "measured": "measured"}
 _DRIVERS = "CUDA error: out of memory"  # torch's text if memory outside it was refused
 COMPILED = "torch.compile"  # the store whose missing kernels it times
 _SILENT = "SGLang refused the command without a word"
@@ -36,7 +35,7 @@ def report_of(
     is_ghost = record.asked.source == "ghost"
     whose = Whose(
         gpu=gpu.name,
-        source=SOURCES[record.asked.source],
+        source="ghost" if is_ghost else "measured",
         title=title,
         subtitle=f"{ranks}, on the ghost" if is_ghost else ranks,
         flags=flags or " ".join(record.asked.argv),

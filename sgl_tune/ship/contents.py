@@ -19,8 +19,8 @@ from sgl_tune.stores.describe import Summary
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import DEEPEST_FOLDER, Item, Kind, Setting, listing, read_json
 from sgl_tune.stores.offer import offer_of, package_files
-from sgl_tune.stores.readers.cute_dsl import OBJECT
 from sgl_tune.stores.readers.flashinfer import CUTE
+from sgl_tune.stores.readers.objects import OBJECT
 from sgl_tune.stores.readers.triton import GROUP
 from sgl_tune.stores.relocate import group_at
 from sgl_tune.stores.rows import BY_ID

@@ -15,9 +15,8 @@ from sgl_tune.server_log.reader import read_starts
 from sgl_tune.server_log.start import Start
 from sgl_tune.server_log.verdict import Outcome, outcome_of
 from sgl_tune.start_report.compilers import Turn, Written
-from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
 from sgl_tune.start_report.tactics import Tactics, tactics_of
-from sgl_tune.start_report.timeline import Span, timeline
+from sgl_tune.start_report.timeline import PHASES, UNEXPLAINED, Span, timeline
 from sgl_tune.stores.rows import BY_ID
 from sgl_tune.units import count, human_age
 

@@ -13,8 +13,8 @@ from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import Column
 from sgl_tune.server_log.start import SEVERAL_CLOCKS
 from sgl_tune.server_log.verdict import evidence
-from sgl_tune.start_report.phases import PHASES, SHOWN, UNEXPLAINED
 from sgl_tune.start_report.report import StartReport, rounded
+from sgl_tune.start_report.timeline import PHASES, SHOWN, UNEXPLAINED
 from sgl_tune.units import count, human_bytes, some
 from sgl_tune.web_page.render import rendered
 

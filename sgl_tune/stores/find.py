@@ -10,12 +10,10 @@ from sgl_tune.cache.folder import Folder, entered, open_folder
 from sgl_tune.cli.out import Output
 from sgl_tune.errors import UsageError
 from sgl_tune.stores.item import Budget, Item, Listing, OnError, Setting, listing, setting_here, size_of
-from sgl_tune.stores.readers.cute_dsl import CuteDsl
-from sgl_tune.stores.readers.deep_gemm import DeepGemm
 from sgl_tune.stores.readers.flashinfer import NAME as CUBINS
 from sgl_tune.stores.readers.flashinfer import FlashInferCubins, FlashInferModules, HostHalves
 from sgl_tune.stores.readers.moe_configs import MoeConfigs
-from sgl_tune.stores.readers.tilelang import TileLang
+from sgl_tune.stores.readers.objects import CuteDsl, DeepGemm, TileLang
 from sgl_tune.stores.readers.triton import Inductor, Triton
 from sgl_tune.stores.readers.tvm_ffi import TvmFfi
 from sgl_tune.stores.rows import AOT_PACKAGE, BY_ID

@@ -18,7 +18,7 @@ from sgl_tune.errors import WorkFailed
 from sgl_tune.stores.find import Stored
 from sgl_tune.stores.item import DEEPEST_FOLDER, Listing, Setting, listed, listing, read_json
 from sgl_tune.stores.offer import PACKAGE, offer_of, package_files
-from sgl_tune.stores.readers.cute_dsl import OBJECT
+from sgl_tune.stores.readers.objects import OBJECT
 from sgl_tune.stores.readers.triton import GROUP
 from sgl_tune.stores.rows import AOT_PACKAGE
 

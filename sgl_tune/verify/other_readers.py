@@ -17,14 +17,13 @@ from runtime.flashinfer.versions import FlashInfer, doubt_of, flashinfer_of
 from sgl_tune.cache.folder import read_below
 from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.loader import Loaded, Save, next_save, restore_tactic
-from sgl_tune.cache.rank_names import VllmRank, names_text, width_of
+from sgl_tune.cache.rank_names import LARGEST_GROUP, VllmRank, names_text, width_of
 from sgl_tune.cache.record import BrokenCacheFile, parse_cache_file
 from sgl_tune.cache.scan import vllm_fingerprint
 from sgl_tune.units import count, some
 from sgl_tune.verify.entries import check_entries, cut
 from sgl_tune.verify.environment import Target, looking_up, unsaid_finding
 from sgl_tune.verify.findings import CODES, FileReport, Finding, Verdict, VerifyReport, finding
-from sgl_tune.verify.ranks import LARGEST_GROUP
 
 _RECORD = "('__protocol__',"
 # A text as repr writes it, which literal_eval reads without warnings about odd escapes.

@@ -17,11 +17,10 @@ from sgl_tune.units import count, some
 from sgl_tune.verify.access import Access, User, own_writing
 from sgl_tune.verify.environment import Target, other_driver, unknown_target_finding
 from sgl_tune.verify.expected import Checked, Expected
-from sgl_tune.verify.files import missing, read_files
+from sgl_tune.verify.files import compare, inferred_groups, missing, read_files
 from sgl_tune.verify.findings import FileReport, Finding, Severity, Verdict, VerifyReport, finding
 from sgl_tune.verify.judge import Judge
 from sgl_tune.verify.other_readers import looks_before_loading, settle_vllm, verify_managed
-from sgl_tune.verify.ranks import compare, inferred_groups
 
 _JOURNAL = ".journal"
 

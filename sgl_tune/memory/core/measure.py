@@ -46,15 +46,8 @@ def measure(
     written while the start runs. The files and snapshots of ranks other than the first have the rank's
     number in their names. A start that runs out of memory leaves a snapshot beside its file."""
     is_alone = len(starts) == 1
-    ranks = [
-        _Rank(
-            start,
-            file if is_alone else file_of(file, start.rank),
-            0 if is_alone else start.rank,
-            snapshot and (snapshot if is_alone else file_of(snapshot, start.rank)),
-        )
-        for start in starts
-    ]
+    numbered = ((start, 0 if is_alone else start.rank) for start in starts)
+    ranks = [_Rank(start, file_of(file, n), n, snapshot and file_of(snapshot, n)) for start, n in numbered]
     for rank in ranks:
         _check_runs(rank.start)
         with written(rank.file):
@@ -109,9 +102,8 @@ def _report(
         raise WorkFailed(f"the process that measures rank {rank.start.rank} {how} before it began", remedy)
     report = read_report(file)
     if others:
-        report = report.with_notes(
-            f"not counted: {memory_bytes(others)} that other processes hold of this GPU"
-        )
+        left_out = f"{memory_bytes(others)} that other processes hold of this GPU"
+        report = report.with_notes(f"not counted: {left_out}")
     moved = rank.held(device) - others
     if abs(moved) > _DRIFT:
         off = f"{OTHERS_MOVED} by {memory_bytes(abs(moved))}: every figure may be off by as much"

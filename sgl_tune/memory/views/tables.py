@@ -1,17 +1,28 @@
-"""The tables of a report as data. A terminal, Markdown and the HTML page show the same tables."""
+"""The tables of a report as data. A terminal, Markdown and the HTML page show the same tables. The page needs
+no network and no libraries, and is light or dark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from sgl_tune.cli.table import Column, columns_of
 from sgl_tune.memory.parts import ORDER, beyond_peak, peaking
 from sgl_tune.memory.report import Answer, Comparison, MemoryReport, Row
+from sgl_tune.memory.views import tables
+from sgl_tune.memory.views.words import exactness, failure_text, heading, remedy_text, sizes_text, verdict
 from sgl_tune.units import memory_bytes
+from sgl_tune.web_page.render import rendered
 
 _LARGEST = 5
 _SUMMARY = columns_of("VERDICT", "TIGHTEST IN/", ">FREE", ">KV TOKENS")
+_PAGE = Path(__file__).parent / "page"
+_SCRIPTS = ("sweep.js", "script.js")
+_CHART = (
+    "What holds the GPU at the peak of each phase",
+    "Point at a phase, or walk through them with the Tab key, for its parts and its largest allocations.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +145,31 @@ def beside(answer: Answer) -> Iterator[Table]:
         *map(comparison, report.comparisons),
     )
     yield from (table for table in found if table.rows)
+
+
+def render_page(found: Answer) -> str:
+    report = found.report
+    text, style = verdict(report)
+    trust = [report.trust.not_modelled, exactness(report), failure_text(report)]
+    shown = [
+        tables.phases(report),
+        tables.parts_by_phase(report),
+        tables.largest(report),
+        *tables.beside(found),
+    ]
+    data = {
+        **found.to_json(),
+        "heading": heading(report),
+        "verdict_text": text,
+        "verdict_style": style,
+        "said": [*filter(None, trust)],
+        "calls": [f"at {frame}" for frame in reversed(report.stack)],
+        "helps": [[remedy_text(report, n), one.command] for n, one in enumerate(report.remedies)],
+        "sizes_text": sizes_text(report),
+        "tables": [table.to_json() for table in shown if table.rows],
+        "provenance": [table.to_json() for table in [tables.constants(report)] if table.rows],
+        "warnings": list(report.trust.warnings),
+        "sources": list(report.trust.notes),
+    }
+    title = f"{heading(report)}, {report.whose.flags}"
+    return rendered(_PAGE, _SCRIPTS, title, _CHART, data)

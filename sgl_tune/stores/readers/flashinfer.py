@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from sgl_tune.cache.folder import Folder, entered
-from sgl_tune.stores.elf import is_whole
+from sgl_tune.stores.built import Freshness, is_whole
 from sgl_tune.stores.item import (
     DEEPEST_FOLDER,
     Fault,
@@ -25,7 +25,6 @@ from sgl_tune.stores.item import (
     listing,
     read_json,
 )
-from sgl_tune.stores.ninja import Freshness
 
 MODULES = "cached_ops"
 _VERSION = re.compile(r"\d+\.\d+\.\d+[\w.+]*")

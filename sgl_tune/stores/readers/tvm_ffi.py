@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from sgl_tune.cache.folder import Folder, entered
-from sgl_tune.stores.elf import is_whole
+from sgl_tune.stores.built import is_whole
 from sgl_tune.stores.item import Fault, Item, Listing, Setting, below_size, each, listed, listing, read_json
 from sgl_tune.units import shown
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from sgl_tune.memory.report import Answer
-from sgl_tune.memory.views.html import render_page
+from sgl_tune.memory.views.tables import render_page
 from tests.sgl_tune.memory.reports import make_report
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.memory.report import Answer
-from sgl_tune.memory.views.html import render_page
+from sgl_tune.memory.views.tables import render_page
 from tests.sgl_tune.memory.browser import Browser, headless_browser
 from tests.sgl_tune.memory.reports import make_report
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sgl_tune.start_report.phases import PHASES, UNEXPLAINED
+from sgl_tune.start_report.timeline import PHASES, UNEXPLAINED
 from tests.sgl_tune.running import PROGRAM, Ran, environment, run, run_here
 from tests.sgl_tune.schemas import told
 from tests.sgl_tune.start_report.logs import READY, entry, flashinfer, head, loaded, served

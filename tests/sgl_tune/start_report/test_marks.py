@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sgl_tune.server_log.marks import MARKS, Edge
-from sgl_tune.start_report.phases import PHASES
+from sgl_tune.start_report.timeline import PHASES
 from sgl_tune.stores.rows import BY_ID
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.cache.folder import open_folder
-from sgl_tune.stores.ninja import Freshness
+from sgl_tune.stores.built import Freshness
 
 NINJA = shutil.which("ninja", path=f"{os.environ['PATH']}:{Path(sys.executable).parent}")
 OLD, NEW = 10**9, 2 * 10**9

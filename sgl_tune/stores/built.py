@@ -1,10 +1,9 @@
-"""Predict whether ninja would rebuild anything in a folder that FlashInfer or tvm-ffi built with it. Ninja
-rebuilds an output if its command differs from the log's, if an input is newer than the log's entry or the
-output, or if the recorded dependencies are older than the output. The command is not hashed here: it can
-only differ if the folder's path or the machine's compiler does."""
+"""Whether what was built is whole, and whether ninja would build it again. A compiled file's header shows
+its GPU, and whether the file is complete."""
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from pathlib import Path
@@ -20,10 +19,18 @@ _MOST_DEPS = 1 << 20
 _MOST_INPUTS = 50_000
 AGAIN = "it is compiled again, unless a package offers it"
 _Recorded = tuple[int, list[str]]  # an output's time, and the headers that it was made of
+_CUDA_MACHINE = 190
+_HEAD = 64
+_NOATIME: int = getattr(os, "O_NOATIME", 0)
+_MAGIC = b"\x7fELF"
 
 
 class Freshness:
-    """Compares file times. Each header's time is read once, because modules share most headers."""
+    """Predicts whether ninja would rebuild anything in a folder that FlashInfer or tvm-ffi built with it, by
+    file times. Ninja rebuilds an output if its command differs from the log's, if an input is newer than the
+    log's entry or the output, or if the recorded dependencies are older than the output. The command is not
+    hashed here: it can only differ if the folder's path or the machine's compiler does. Each header's time is
+    read once, because modules share most headers."""
 
     def __init__(self) -> None:
         self._times: dict[str, int | None] = {}
@@ -150,3 +157,41 @@ def _records(raw: bytes, at: int, version: int) -> dict[str, _Recorded]:
             paths.append(raw[at : at + size - 4].rstrip(b"\0").decode(errors="replace"))
         at += size
     return found
+
+
+def _head(folder: Folder, name: str) -> bytes:
+    """Return the header, or nothing if it is no 64-bit file."""
+    try:
+        with os.fdopen(_opened(folder, name), "rb", buffering=0) as file:
+            head: bytes = file.read(_HEAD)
+    except OSError:
+        return b""
+    return head if len(head) == _HEAD and head[:4] == _MAGIC and head[4] == 2 else b""
+
+
+def _opened(folder: Folder, name: str) -> int:
+    """Open a file without changing its access time, if this user is its owner."""
+    try:
+        return folder.open(name, os.O_RDONLY | _NOATIME)
+    except PermissionError:
+        return folder.open(name, os.O_RDONLY)
+
+
+def arch_of(folder: Folder, name: str) -> str | None:
+    """Return a cubin's architecture, or None."""
+    head = _head(folder, name)
+    if not head or struct.unpack_from("<H", head, 18)[0] != _CUDA_MACHINE:
+        return None
+    flags: int = struct.unpack_from("<I", head, 48)[0]
+    number = (flags >> 8) & 0xFFFF if head[8] >= 8 else flags & 0xFF
+    return f"sm{number}" if 30 <= number < 1000 else None
+
+
+def is_whole(folder: Folder, name: str, size: int) -> bool:
+    """Whether a library contains its last section. A file that a killed linker left lacks it."""
+    head = _head(folder, name)
+    if not head:
+        return False
+    sections: int = struct.unpack_from("<Q", head, 40)[0]
+    each, many = struct.unpack_from("<HH", head, 58)
+    return sections + each * many <= size
