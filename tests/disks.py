@@ -1,7 +1,5 @@
 """A small or read-only disk for one test."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Programs in copies of one process, which has imported what takes long."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A small program for one test."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

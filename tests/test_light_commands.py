@@ -1,7 +1,5 @@
 """Commands on files and help start without what is heavy or slow: torch, typer, planning, bundles, stores."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands in the files under examples/, as a kubelet, a runner or a builder would run them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The files under examples/ fit the schemas of their programs, as far as schemas are published."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

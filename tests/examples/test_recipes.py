@@ -1,7 +1,5 @@
 """Every recipe works: its commands run in order, outside a container, with a real registry."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

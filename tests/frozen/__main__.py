@@ -6,8 +6,6 @@ python -m tests.frozen --python PATH            # a Python, or a venv, that has 
 python -m tests.frozen --add                    # installs the others one after the other, 7.5 GB each
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Compares a record with a frozen answer: the same fields under the same names, and each difference."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any

@@ -1,7 +1,5 @@
 """Server commands, and the answers of SGLang's own wheels: data that is never written again."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

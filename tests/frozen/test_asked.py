@@ -1,7 +1,5 @@
 """Asks a dozen of the frozen questions in the smallest environment that starts here."""
 
-from __future__ import annotations
-
 from tests.frozen.__main__ import answered, page
 from tests.frozen.questions import frozen, write_models
 from tests.ghost.stock import GPU, Stock

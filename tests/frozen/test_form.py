@@ -1,7 +1,5 @@
 """The frozen answers are unchanged: their form, their number, their digests."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small environment that imports CUDA's functions, the ghost built for it, and programs that run on it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Runs Python code in the cage, in a process of its own, and returns its output and the protections."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

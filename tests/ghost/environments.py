@@ -3,8 +3,6 @@
 `python -m tests.ghost.environments smallest` (or referee) makes one and prints its Python, size and seconds.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Fits the table of memory outside torch to measured starts and to what the ghost counted in them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

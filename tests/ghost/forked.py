@@ -8,8 +8,6 @@ A start whose equal layers are folded is the start that runs each of them.
 Exit status 1 where two records differ.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Server commands that somebody could paste to make us run code, write files, or reach a host."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -9,8 +9,6 @@ All of them together write benchmarks/results/ghost_judged.json and docs/accurac
 `--observe` writes what the ghost counted to benchmarks/results/ghost_outside.json: the table is fitted to it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

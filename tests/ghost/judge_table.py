@@ -1,7 +1,5 @@
 """The judge's table: a row of text per start, then the counts; and the same as a kept result."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from benchmarks.real_starts.page import JUDGED

@@ -4,8 +4,6 @@ The measured starts had no DeepGEMM, and their referee put an empty module in it
 imported the attention of other models.
 """
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.machinery
 import sys

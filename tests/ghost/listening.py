@@ -1,7 +1,5 @@
 """A port on this machine to which nobody may connect."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 

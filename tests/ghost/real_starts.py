@@ -1,7 +1,5 @@
 """The starts that were measured on real GPUs: their commands, their memory, and how they ended."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

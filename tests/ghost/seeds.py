@@ -7,8 +7,6 @@ gather, and the copy that puts them in order does not fit. 0.5.13 skips it (sgl-
 The failure itself is README's command, as it stands there, and must print what README shows.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A small shared library with sections like those that nvcc fills with GPU code."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stock SGLang of the smallest environment, on GPUs that are not there: imported once, asked often."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """docs/accuracy.md is made from the measured and judged starts."""
 
-from __future__ import annotations
-
 from benchmarks.real_starts.page import BLIND, PAGE, blind_rows, page
 
 

@@ -1,7 +1,5 @@
 """A start on the ghost compiles for real: Triton's own store, filled without a GPU, is hit by the next."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The breadth table: each model's shape, cut or whole, and its page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

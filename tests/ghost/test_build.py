@@ -1,7 +1,5 @@
 """The ghost's libraries are built once per environment, whole or not at all."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """cubin.c reads the figures of a kernel from a fat binary, and never reads past the end of a damaged one."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 import struct

@@ -1,7 +1,5 @@
 """Functions found by name: stubs, the driver's entry points, attributes that are guesses."""
 
-from __future__ import annotations
-
 from runtime.ghost.build import stub_source
 from runtime.ghost.symbols import Needed
 from tests.ghost.c_running import built, environment, run

@@ -1,7 +1,5 @@
 """The ghost's structures lie as those of real headers do, where a CUDA toolkit is installed."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Which bytes of device memory hold what a GPU would hold there."""
 
-from __future__ import annotations
-
 from tests.ghost.c_running import run
 
 

@@ -1,7 +1,5 @@
 """Device memory of a GPU that is not there: what fits, what is counted, what is given back."""
 
-from __future__ import annotations
-
 from tests.ghost.c_running import run
 
 MIB = 1 << 20

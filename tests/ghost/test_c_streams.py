@@ -1,7 +1,5 @@
 """Streams, events and captures."""
 
-from __future__ import annotations
-
 from tests.ghost.c_running import run
 
 

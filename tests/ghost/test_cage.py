@@ -1,7 +1,5 @@
 """In the cage, a start's attempts to leave its work folder fail, by the kernel and by Python's audit hook."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which parts of a pasted server command reach a start, and which are refused or left out by name."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The lists of packages from which the Pythons of the tests are made."""
 
-from __future__ import annotations
-
 from tests.ghost.environments import REFEREE, SMALLEST, listed
 
 

@@ -1,7 +1,5 @@
 """Which layers of a model count as equal, and what a layer's arguments hold."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from signal import SIGINT, SIGTERM
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Host halves: a module's host code without its GPU code, kept where only this user may write."""
 
-from __future__ import annotations
-
 import ctypes
 import lzma
 import subprocess

@@ -4,8 +4,6 @@ Without a server the flags and variables are checked; test_command.py has those 
 SGL_TUNE_GHOST_SERVER names the Python of a stock SGLang, each command is started too.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """torch.compile would time all kernels but those that a request names, and each is reported once."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """torch.compile on the ghost looks through our wrapper into the compiled function."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The list of findings that do not make a record inexact, and entries that must never be in it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

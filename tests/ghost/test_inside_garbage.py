@@ -1,7 +1,5 @@
 """Objects frozen for good are not collected nor visited; later ones are collected as usual."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

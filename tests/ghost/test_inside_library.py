@@ -1,7 +1,5 @@
 """Which file is used for a library if several copies are loaded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A missing module can be loaded. Calls of it are reported, and so is each answer that it has to invent."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Random numbers as torch draws them on a GPU."""
 
-from __future__ import annotations
-
 import pytest
 
 from runtime.ghost.inside.philox import uniform

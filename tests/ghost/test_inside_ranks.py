@@ -1,7 +1,5 @@
 """One process as a rank of a world: what it answers for missing peers, and what it keeps for them."""
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

@@ -1,7 +1,5 @@
 """A tensor that a launched kernel only reads keeps its values, though the kernel does not run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

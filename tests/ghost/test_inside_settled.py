@@ -1,7 +1,5 @@
 """What a start decides early: its graphs, in each form of a release's arguments, and what is missing."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace

@@ -1,7 +1,5 @@
 """A function of a missing module matters unless its source shows that it only launches kernels."""
 
-from __future__ import annotations
-
 import gc
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which parameters a Triton kernel writes through is read from its source."""
 
-from __future__ import annotations
-
 import ast
 import textwrap
 from typing import Any

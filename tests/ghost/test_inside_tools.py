@@ -1,7 +1,5 @@
 """Compilers that compile nothing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The judge: what counts as good, and a table that is fitted without the judged start's model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A start that takes too long or too much is ended from outside."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The driver that measures a real GPU, run here on the ghost's libraries and no other part of the ghost."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A stock SGLang's start shows which Triton configurations it looks for; its layers compile without a GPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The table of memory outside torch: its contents, and how the C libraries use it."""
 
-from __future__ import annotations
-
 import pytest
 
 from runtime.ghost.outside import TABLE, Number, Outside, table

@@ -1,7 +1,5 @@
 """What counts as the seed failure; `make ghost` runs it if SGLang 0.5.12.post1 was added."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

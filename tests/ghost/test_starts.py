@@ -1,7 +1,5 @@
 """A stock SGLang starts on the ghost: ready, out of memory, refused. The first run makes its environment."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Which functions an environment needs."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The names of all ranks' tactic files: by the server's own function, whatever form a release gives it."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The server's own Triton compiles for the ghost: it refuses what does not compile; its answers are kept."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import shutil

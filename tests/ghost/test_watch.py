@@ -1,7 +1,5 @@
 """Watch points: the steps of a release, and the error that names a step that it lacks."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace

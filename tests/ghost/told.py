@@ -1,7 +1,5 @@
 """Reads back the events that the code inside a server reports."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Compares a ghost's record with the real start: whether both end alike, and how far their figures differ."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runtime.record.record import Record

@@ -3,8 +3,6 @@
 A wheel's folder holds what any environment has asked of it so far. Its RECORD lists everything, with sha256.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

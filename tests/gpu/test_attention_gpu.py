@@ -1,7 +1,5 @@
 """The Triton kernels on a GPU: against naive attention, for hidden memory and syncs, and in CUDA graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -4,8 +4,6 @@ SGL_TUNE_COMPILED_ROOT names it: the folder that `sgl-tune warm --everything --c
 archive. Where strace is on the path, every program that is started is counted; else those of Python.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """FlashInfer's CUTLASS MoE through our backend: right answers, and the very keys that a plan expects."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

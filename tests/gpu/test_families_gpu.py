@@ -1,7 +1,5 @@
 """Every family's layers on a GPU, in fp32: what transformers answers, eager and through graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """fp8_gemm under the shared search on a GPU, where a launch takes microseconds: as good as stock."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from statistics import mean

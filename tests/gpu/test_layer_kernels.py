@@ -1,7 +1,5 @@
 """Fused kernels on a GPU against their references: values, and that they allocate what a prediction says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

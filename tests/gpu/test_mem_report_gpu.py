@@ -1,7 +1,5 @@
 """mem-report on this GPU: measured beside predicted, an OOM that it reports, a kill that it survives."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """A start on this GPU: it serves what eager forwards would, and its memory is what was predicted."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Recurrent layers on a GPU: kernels as the reference, graphs as eager forwards, a start that gets ready."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

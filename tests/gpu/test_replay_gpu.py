@@ -1,7 +1,5 @@
 """A replay on a GPU: choices that were just tuned hold, and worse ones are seen."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The shared search on a GPU: FlashInfer's own keys, winners at its noise floor, a fraction of the time."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

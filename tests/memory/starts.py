@@ -1,7 +1,5 @@
 """Deployments as the command line gives them, and their predictions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

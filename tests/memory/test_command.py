@@ -1,7 +1,5 @@
 """The command as its users run it: predictions, sweeps, pages, logs and runs that died."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Measured starts in a process of their own, on the CPU here: what is left of one that is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Whole starts predicted: public failures and a stock start must come out, from nothing but flags."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

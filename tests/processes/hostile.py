@@ -1,7 +1,5 @@
 """A folder full of traps: a file for every name that might be imported, which says so when it runs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

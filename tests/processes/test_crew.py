@@ -1,7 +1,5 @@
 """Commands to processes that nobody listens to yet: a prover imports while the workers search."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

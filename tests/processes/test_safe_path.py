@@ -1,7 +1,5 @@
 """No process of ours imports what lies in the working folder, or beside a model."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

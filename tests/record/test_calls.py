@@ -1,7 +1,5 @@
 """Recorded calls: what data may say of a call, and that a foreign record can name nothing else."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

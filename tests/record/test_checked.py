@@ -1,7 +1,5 @@
 """Records from JSON: what a type does not allow is refused by the member's name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

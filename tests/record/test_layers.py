@@ -1,7 +1,5 @@
 """Look-ups of Triton configurations and MoE layers in a record: read from JSON unchanged, and checked."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A start's events become a record; a record goes through JSON unchanged; foreign JSON is checked."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attention through the pool on any device, and the same written out naively in float64."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Batches of prompts over a pool, as a scheduler would make them: each request has slots of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The part of a checkpoint's tensor that each parameter of a rank holds: tests load checkpoints by it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial, singledispatch
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A start's config from a few words: the parts of a `RuntimeConfig` by SGLang's flat names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

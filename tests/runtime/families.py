@@ -1,7 +1,5 @@
 """Tiny models of the core's families, made by transformers: their sizes, answers and checkpoints."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

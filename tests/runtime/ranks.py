@@ -1,7 +1,5 @@
 """Rank processes that live for a whole test session and run function after function over gloo."""
 
-from __future__ import annotations
-
 import faulthandler
 import multiprocessing as mp
 import os

@@ -1,7 +1,5 @@
 """Small models through the whole start, on whichever device."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

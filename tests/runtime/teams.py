@@ -1,7 +1,5 @@
 """Every process of an initialised `torch.distributed` as a team."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

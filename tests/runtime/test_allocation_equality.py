@@ -1,7 +1,5 @@
 """A virtual rank allocates what a real one does: the same sizes, by the same ops, in the same phases."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

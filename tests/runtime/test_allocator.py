@@ -1,7 +1,5 @@
 """The allocator model: sizes, segments, splits, private pools and the error, on cases worked out by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

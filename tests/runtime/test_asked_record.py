@@ -1,7 +1,5 @@
 """The record of what FlashInfer is asked: complete, in both modes, and without a say in the answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The CPU's attention against a naive one, the choice of sparse attention, and what meta makes of both."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What surrounds a dummy forward: files, modes, the table that serving finds, and errors with a way out."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

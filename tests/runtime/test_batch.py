@@ -1,7 +1,5 @@
 """Batches: dummies touch nothing but padding, and padding changes no answer."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

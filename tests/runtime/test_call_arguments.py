@@ -1,7 +1,5 @@
 """Arguments of a recorded call, made of data: their sizes, what shares memory, and numbers that are valid."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

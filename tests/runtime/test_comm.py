@@ -1,7 +1,5 @@
 """Collectives between real processes, and the same calls on a virtual rank."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """A prediction imports no compiler of torch's, and who compiles after it has all of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

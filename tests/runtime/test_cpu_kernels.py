@@ -1,7 +1,5 @@
 """The CPU's grouped GEMMs: every tactic computes the same, and the tuned layer equals the reference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

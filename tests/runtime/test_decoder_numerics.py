@@ -1,7 +1,5 @@
 """Every family against transformers on one rank: prefill, decode, chunks, both spellings of a checkpoint."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Workspace sizes, their check, and tokens through the all-to-all on real processes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

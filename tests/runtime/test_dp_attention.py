@@ -1,7 +1,5 @@
 """Token counts of every runner, and rows gathered and scattered on real processes."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """Options that a function of FlashInfer does not take yet are left out where that changes nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A shared expert that runs as one more routed expert: loaded from its own tensors, same logits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

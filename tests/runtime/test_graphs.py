@@ -1,7 +1,5 @@
 """Capture policies and graph runners: sizes, order, pools, padding, and what later captures reuse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Layers with states through a start: graphs, prefixes, slots that were others', and what is predicted."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

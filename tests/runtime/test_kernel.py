@@ -1,7 +1,5 @@
 """A kernel is one call for who watches, and allocates alike on every device."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The matrices of a rank's layers: those that transformers has, and split as SGLang splits them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The LM head's memory on meta tensors: the numbers of a deployment that ran out of it, and of a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

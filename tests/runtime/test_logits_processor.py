@@ -1,7 +1,5 @@
 """The LM head's three paths, its shards, and the promises of the autotune dummy-run mode."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import asdict, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading torch's record of allocations backwards finds what was live at the peak."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The whole start: its phases in order, the same on a CPU and predicted, and a rank that then serves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The rows of the MoE backends, held against the kernels that they name."""
 
-from __future__ import annotations
-
 import pytest
 
 from runtime.moe.backends import MoEBackend, make_backend

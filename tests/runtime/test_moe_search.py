@@ -1,7 +1,5 @@
 """Choices of Triton configurations: what fits a layer, what wins beside the server, on a clock of numbers."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

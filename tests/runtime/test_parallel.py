@@ -1,7 +1,5 @@
 """Rank arithmetic against what real servers write: which rank stands where, and with whom."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

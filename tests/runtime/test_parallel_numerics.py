@@ -1,7 +1,5 @@
 """The same logits through every sharding, on real processes: each rank loads its part of the checkpoint."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from functools import cache

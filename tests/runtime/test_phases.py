@@ -1,7 +1,5 @@
 """Phases: their numbers, nesting, failures, and the file that survives a kill."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

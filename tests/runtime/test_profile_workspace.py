@@ -1,7 +1,5 @@
 """The memory that tuning a CUTLASS MoE takes and keeps, in a prediction that tunes nothing."""
 
-from __future__ import annotations
-
 import torch
 
 from runtime.forward.logits_processor import autotune_dummy_run_mode

@@ -1,7 +1,5 @@
 """The search's decisions: right where times are clear, at the noise floor where they are not, and cheap."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The tracker counts every storage while it lives, knows what a peak held, and folds what repeats."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """The GPUs that a command counts are those that torch will see."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

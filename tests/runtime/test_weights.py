@@ -1,7 +1,5 @@
 """What a rank holds, to the byte, and weights that no file was read for."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

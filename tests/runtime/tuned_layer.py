@@ -1,7 +1,5 @@
 """A MoE layer with kernels that FlashInfer tunes on a CPU, and tuners that leave none behind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

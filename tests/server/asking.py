@@ -1,7 +1,5 @@
 """One server resolved from a few words: a family's architecture, a GPU and what is asked."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from runtime.models.known import family_of

@@ -1,7 +1,5 @@
 """Sizes that nobody means are refused before anything of their size is made."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import fields, replace
 from typing import Any, get_args, get_type_hints

@@ -1,7 +1,5 @@
 """FlashInfer's row counts: which are tuned, and which one a call of so many rows looks up."""
 
-from __future__ import annotations
-
 import pytest
 
 from runtime.server.buckets import bucket_of, next_power_of_2, tuning_buckets

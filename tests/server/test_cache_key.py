@@ -1,7 +1,5 @@
 """The key that the newest SGLang looks under."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from runtime.server.cache_key import KeyInputs, cache_key, key_parts, named_parts

@@ -1,7 +1,5 @@
 """What is read of a config.json, where it stands, and which of it cannot be meant."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

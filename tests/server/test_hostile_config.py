@@ -1,7 +1,5 @@
 """Whatever a config.json holds, it is a server or one sentence that names the member."""
 
-from __future__ import annotations
-
 import copy
 import random
 from typing import Any

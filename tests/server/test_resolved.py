@@ -1,7 +1,5 @@
 """What unset flags of a server become, as the newest SGLang answers: by family, weights and GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

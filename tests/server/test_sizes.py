@@ -1,7 +1,5 @@
 """The defaults that SGLang's start resolves from the GPU's memory: figures of its own arithmetic."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

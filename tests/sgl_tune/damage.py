@@ -1,7 +1,5 @@
 """Damage at random: of bytes, and of a JSON document's members."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Checkpoints as ModelOpt writes them, of presets and of plain folders, for tests that ask for its layers."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

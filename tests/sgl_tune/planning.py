@@ -1,7 +1,5 @@
 """Ask the command line for a plan, in this process: its entry function with its arguments, its JSON back."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

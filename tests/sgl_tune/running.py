@@ -1,7 +1,5 @@
 """Run the command line as its users do: as a process, in a pipe or on a terminal of some width."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import os

@@ -1,7 +1,5 @@
 """docs/schemas as a test reads them: every member that is printed must stand there."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The frame: exit codes, one line a failure, a fast start."""
 
-from __future__ import annotations
-
 import ast
 import signal
 import subprocess

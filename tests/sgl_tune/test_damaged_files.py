@@ -2,8 +2,6 @@
 sentence, within 2 s and 500 MB, and changes nothing outside the cache.
 SGL_TUNE_DAMAGED says how many of each are tried."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """From flags to a deployment: what SGLang would resolve, and what is said to be assumed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

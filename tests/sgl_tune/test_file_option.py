@@ -1,7 +1,5 @@
 """`-f`: what starts the server, in a file, and which part of it is meant."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

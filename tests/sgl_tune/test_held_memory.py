@@ -1,7 +1,5 @@
 """What other processes hold of a GPU, as the driver's own program says it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The entries a server will ask for: exact keys, every bucket of tuning and of serving."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

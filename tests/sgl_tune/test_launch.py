@@ -1,7 +1,5 @@
 """What people paste, read down to the server's own arguments; what a shell would have replaced is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from sgl_tune.asking.question import question_of

@@ -1,7 +1,5 @@
 """One start, as every collector of logs hands it on: the same lines, whose they are, and when."""
 
-from __future__ import annotations
-
 import gzip
 from datetime import datetime, timedelta, timezone
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A name that a file gives to a GPU fills no screen, and a size that no GPU has is wrong usage."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

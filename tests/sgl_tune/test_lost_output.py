@@ -4,8 +4,6 @@
 every disturbance; without it the formats take turns, and so do the disturbances.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Where a model's shape comes from: a named file, a folder, the Hugging Face cache, a preset."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which cache comes nearest to a key that no cache has, and what it was made for: only what is proven."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

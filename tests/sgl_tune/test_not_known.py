@@ -1,7 +1,5 @@
 """What would change a key, a buffer or an op, and the core does not have: refused, or said in the verdict."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

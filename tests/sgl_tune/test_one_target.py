@@ -1,7 +1,5 @@
 """Every command that takes --target says the same of the same cache, and so does a fleet of that machine."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The sink: what each format prints, what a terminal gets and a pipe does not."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex

@@ -1,7 +1,5 @@
 """The pictures in docs: drawn of what a terminal showed, and nothing in them is fetched."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree
 

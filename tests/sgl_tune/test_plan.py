@@ -1,7 +1,5 @@
 """Rank files, groups and keys of deployments, through the command line."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of a plan, beside the same plan as JSON."""
 
-from __future__ import annotations
-
 import pytest
 
 from runtime.server.cache_key import named_parts

@@ -1,7 +1,5 @@
 """Model shapes and GPUs that come with the package."""
 
-from __future__ import annotations
-
 import pytest
 
 from runtime.models.known import model_config

@@ -1,7 +1,5 @@
 """sgl-tune.toml, and which of its deployments a command is about."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

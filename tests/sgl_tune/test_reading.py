@@ -1,7 +1,5 @@
 """Files that a user named: regular, of a size that fits, text."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `--format json` prints is what docs/schemas says, and no member more."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A pasted server command, as far as the runtime core follows its flags."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

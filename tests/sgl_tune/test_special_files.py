@@ -1,7 +1,5 @@
 """A pipe or a device where a file was named: refused by its name, at once, and never waited for."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """--target names GPU, driver, SGLang and FlashInfer at once, and means the same in every command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Wrong command lines: the name, the value, and the way out, whoever finds it wrong."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

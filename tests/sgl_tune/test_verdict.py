@@ -1,7 +1,5 @@
 """A verdict's parts, for people and for scripts, and what it advises where a server tunes nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`sgl-tune warm --dry-run` as a user meets it: a page, JSON, paths, and errors in one sentence."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`sgl-tune warm` of servers that tune nothing, or what cannot be planned: said first, nothing written."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is built and installed, apart from this checkout and without torch: its commands run."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A file that is written whole or not at all, beside whatever else is there."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

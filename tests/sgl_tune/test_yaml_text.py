@@ -1,7 +1,5 @@
 """YAML whose aliases and merge keys stand for more than anybody wrote is refused before it is expanded."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """The calls that SGLang makes of FlashInfer's MoE ops, on meta tensors, and what a plan says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,8 +1,6 @@
 """For interpreters without CUDA: FlashInfer 0.6.11 to 0.6.18 may ask for a GPU's size when they are
 imported, and what they are told is never used here."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import torch

@@ -7,8 +7,6 @@ python -m tests.stock.flashinfer_versions --work DIR --files 10000
 python -m tests.stock.flashinfer_versions --work DIR --record   # what the tests hold, for a new version too
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

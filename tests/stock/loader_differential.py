@@ -3,8 +3,6 @@
 python -m tests.stock.loader_differential --files 10000 --seed 1
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

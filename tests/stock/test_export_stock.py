@@ -1,7 +1,5 @@
 """Exported caches in the hands of FlashInfer: its reader of a managed store, its loader of a rank's file."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

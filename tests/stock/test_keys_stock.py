@@ -1,7 +1,5 @@
 """Our key formulas against FlashInfer's own key functions, with the calls that SGLang makes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

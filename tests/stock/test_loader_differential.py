@@ -1,7 +1,5 @@
 """Our reading of a cache file against FlashInfer's own, verdict by verdict and entry by entry."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What verify takes each op's lookups to ask for, against the configurations in FlashInfer's own code."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 

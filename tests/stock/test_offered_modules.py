@@ -1,7 +1,5 @@
 """FlashInfer's own loader takes the modules of a moved root, without ninja and without a compiler."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

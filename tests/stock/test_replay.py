@@ -1,7 +1,5 @@
 """A replay on an op whose times are known: what is timed, what is told, and that nothing is kept."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

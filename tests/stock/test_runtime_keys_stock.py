@@ -3,8 +3,6 @@
 SGLang's calls, transcribed, are held against the plan in test_keys_stock; this is what `warm` really runs.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What we write, read by FlashInfer; and FlashInfer and us taking turns on one file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

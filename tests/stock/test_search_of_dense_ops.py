@@ -3,8 +3,6 @@
 How long each tactic takes in each bucket is known, so that what a search must find is known too.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from math import log2

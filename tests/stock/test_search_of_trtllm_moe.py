@@ -3,8 +3,6 @@
 A real layer of a deployment asks, as `warm` makes it; on a GPU these ops need Blackwell.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

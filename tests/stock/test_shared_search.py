@@ -1,7 +1,5 @@
 """Several processes tuning as one: one table, the work divided, and nobody left waiting."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from pathlib import Path

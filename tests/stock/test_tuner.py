@@ -1,7 +1,5 @@
 """The search inside FlashInfer's own AutoTuner: its keys, files and modes, another loop."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

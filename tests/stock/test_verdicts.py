@@ -1,8 +1,6 @@
 """The verdict of `verify` against a real FlashInfer, which loads the file, looks up every key that a server
 asks for, and saves."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What workers tell each other comes back the same from JSON, and is nothing but what they may tell."""
 
-from __future__ import annotations
-
 import json
 from math import inf
 from typing import Any

@@ -1,7 +1,5 @@
 """An op whose tactics take as long as they are told to, or fail: what a search must find is known."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable

@@ -7,8 +7,6 @@ entry. After that the files are damaged in turn, and what vLLM does is held agai
 python -m tests.stock.vllm_reader --work DIR
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json

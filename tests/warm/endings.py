@@ -3,8 +3,6 @@
 ENDINGS=20 SEED=7 PYTHONPATH=. python -m tests.warm.endings
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Processes as the system sees them: who is whose child, who still runs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A warm is one process on one node, for all ranks of all nodes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

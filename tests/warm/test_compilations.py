@@ -1,7 +1,5 @@
 """Compilations are noticed where they happen: FlashInfer's own ninja, and compilers that anybody starts."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A FlashInfer that cannot be imported ends in one sentence."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

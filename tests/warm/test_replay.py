@@ -1,7 +1,5 @@
 """`verify --replay` as its users run it, on kernels of a CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a warm came to: whether later starts are spared the search."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Several deployments in one `warm`, each with an ending of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What is said to be tunable here is what the runtime can build and run, on tensors without data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

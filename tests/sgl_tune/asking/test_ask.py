@@ -1,7 +1,5 @@
 """The library's call where no server is there: an error that names the way to one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Kept records: private, bounded, and found only while nothing changed that an answer depends on."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

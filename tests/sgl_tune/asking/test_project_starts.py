@@ -1,7 +1,5 @@
 """A deployment of sgl-tune.toml is asked of a server like any command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """From a command line to a question: the words as they were given, a folder as the model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Cache folders on a temporary disk, as servers leave them."""
 
-from __future__ import annotations
-
 import json
 from hashlib import sha256
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run a piece of a test in a forked child: to be killed, to lose its rights, or to race with others."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

@@ -1,7 +1,5 @@
 """Cache files of every kind, good and broken, as bytes, each with what FlashInfer's loader makes of it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What lies outside of a cache and is nobody's business: that it was not even read, its access times show."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

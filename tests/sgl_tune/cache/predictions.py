@@ -1,7 +1,5 @@
 """What we say of a file, in the words that FlashInfer's own loader and saver are asked in."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Modes, owners and groups, read for a user who is not the one that runs this."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

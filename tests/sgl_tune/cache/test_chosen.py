@@ -1,7 +1,5 @@
 """FlashInfer 0.7.4 writes beside a policy how its tactic was chosen: that is read, judged and kept."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The target: from `sgl-tune env`, from FlashInfer's strings alone, or unknown."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every finding is documented, and nothing else is; severities decide whether a report is good."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

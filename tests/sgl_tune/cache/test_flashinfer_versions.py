@@ -1,7 +1,5 @@
 """Every FlashInfer that a server may have: what it did with odd files is what we say it does."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A disk filled to the last byte, or to the last file: to make room on it needs none."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Finding caches: every layout, from every place a user may point at."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

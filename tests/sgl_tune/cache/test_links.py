@@ -1,7 +1,5 @@
 """Rank files that are links: a server follows them, `verify` as far as they stay in the cache."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from sgl_tune.verify.findings import Severity

@@ -1,7 +1,5 @@
 """The loader's rules, case by case; tests/stock holds the same corpus against FlashInfer itself."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What prune chooses, what it leaves alone, and what it never touches."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

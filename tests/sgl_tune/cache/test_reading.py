@@ -1,7 +1,5 @@
 """What a start did with its files of tactics is read from its record: taken, ignored, still measured."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from runtime.record.record import Record

@@ -1,7 +1,5 @@
 """Keys, entries and files: parsed safely, written back byte for byte."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What times of now say of entries that were timed then."""
 
-from __future__ import annotations
-
 import json
 from hashlib import sha256
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Somebody else writes in the same cache: what he plants or swaps meanwhile leads nowhere."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Writing rank files: what is kept, what is replaced, and what a bad disk leaves behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -3,8 +3,6 @@
 `SGL_TUNE_KILLS=2000 pytest tests/sgl_tune/cache/test_store_kill.py` looks for longer.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import time

@@ -1,7 +1,5 @@
 """What the next start does with one file: the verdict, its findings, and what they say."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

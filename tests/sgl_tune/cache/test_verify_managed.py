@@ -1,7 +1,5 @@
 """FlashInfer's managed store: a broken entry is a miss, another environment another folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

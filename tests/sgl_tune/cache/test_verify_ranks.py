@@ -1,7 +1,5 @@
 """What a start makes of a set of rank files: equal, different, incomplete."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """vLLM's files, a rank each: what its ranks make of them together. `tests/stock/vllm_reader.py` asks vLLM."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

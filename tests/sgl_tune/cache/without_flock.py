@@ -1,7 +1,5 @@
 """A process whose file systems have no locks: the kernel itself answers flock with an error (Linux)."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -1,7 +1,5 @@
 """`sgl-tune diff`: what it calls equal, what it calls different, and how it says so."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

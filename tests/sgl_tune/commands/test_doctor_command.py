@@ -1,7 +1,5 @@
 """`sgl-tune doctor`: one line, and verify's exit code."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`sgl-tune env`: a fingerprint, or a plain word about what is not known."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`explain` shows what a server's own start settles, and says who could be asked where there is none."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`sgl-tune export`: which files vLLM gets, and what is not exported. Stores need FlashInfer: tests/stock."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`sgl-tune inspect` from outside: what it lists, filters and prints."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """`sgl-tune prune` from outside: it says first, asks, and then does exactly that."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """`prune --unusable` removes the files that harm any server, and none that another environment tuned."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`sgl-tune verify` as its users run it: exit codes, JSON, deployments, users, terminals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`verify` with a server: its own start reads the rank files, and 0 means that it measures nothing."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

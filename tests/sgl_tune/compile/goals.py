@@ -1,7 +1,5 @@
 """What is to be compiled, as a recorded start shows it, without starting one."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

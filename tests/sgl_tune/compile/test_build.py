@@ -1,7 +1,5 @@
 """Modules built by the real ninja, as small as a module can be: what is there stays, what fails is told."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

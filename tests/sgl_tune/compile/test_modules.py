@@ -1,7 +1,5 @@
 """Which modules a server loads is read from its record, and FlashInfer makes them by these very calls."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

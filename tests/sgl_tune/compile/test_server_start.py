@@ -1,7 +1,5 @@
 """The server's own start: which command it is, why there is none, and that nothing of it is left."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """A CUDA toolkit is found where FlashInfer finds one, or where pip put it; what would fail is refused."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

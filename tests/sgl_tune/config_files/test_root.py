@@ -1,7 +1,5 @@
 """A root of Triton configurations: written beside the server's own files, and known to every verb."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An account shows what SGLang made of a command: values, who set them, and SGLang's own lines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Two servers are compared by their records: arguments, keys of tactics, and the files that are here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

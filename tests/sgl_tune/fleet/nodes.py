@@ -1,7 +1,5 @@
 """Lines of nodes as `sgl-tune env --format json` prints them, of machines that are not here."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

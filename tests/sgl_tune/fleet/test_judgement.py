@@ -1,7 +1,5 @@
 """What a node's line comes to on another machine is what `verify` says on that node."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Lines that anybody may have written: each is judged or named, and none costs another."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A headless Chromium over chromedriver's own protocol: nothing to install beside the two programs."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

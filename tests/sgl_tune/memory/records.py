@@ -1,7 +1,5 @@
 """Records for tests, made by the events that a start's stream has; no server is started."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

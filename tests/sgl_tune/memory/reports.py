@@ -1,7 +1,5 @@
 """Small reports for tests: a start of three phases, with an OOM where asked."""
 
-from __future__ import annotations
-
 from runtime.devices.readings import Held, OutOfMemory
 from runtime.server.units import GIB
 from runtime.start.run_record import Failure, Phase, Run

@@ -1,7 +1,5 @@
 """Other starts of a server: any of its flags and variables, another GPU, another release."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A prediction beside a run and beside a log."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from runtime.server.units import GIB

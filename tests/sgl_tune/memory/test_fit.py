@@ -1,7 +1,5 @@
 """The search for the largest start, over servers that are three numbers: weights, and what comes on top."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page: whole in itself, and safe whatever a model is called."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

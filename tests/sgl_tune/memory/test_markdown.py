@@ -1,7 +1,5 @@
 """A report for an issue: the verdict and the GPU in its first lines, tables that GitHub reads."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from io import StringIO
 

@@ -3,8 +3,6 @@
 `SGL_TUNE_REWRITE=1 pytest tests/sgl_tune/memory/test_memory_page.py` writes the present numbers into it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

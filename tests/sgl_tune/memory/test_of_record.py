@@ -1,7 +1,5 @@
 """A record as a report: its verdict, what SGLang said, what was not exact, and which ranks it is of."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Run files: anybody's, and of starts that died."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The page in a real browser, in both themes: it draws, answers to the pointer and complains of nothing."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace

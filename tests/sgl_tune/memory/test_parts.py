@@ -1,7 +1,5 @@
 """Who holds the GPU: shares of a record that add up to it, whatever the start came to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

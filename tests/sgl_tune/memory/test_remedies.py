@@ -1,7 +1,5 @@
 """What would help a server that ran out of memory: whole starts, the mildest of each kind, not for long."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

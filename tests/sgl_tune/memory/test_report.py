@@ -1,7 +1,5 @@
 """The report's data and what a terminal shows of it."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The flags that a server prints of itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from sgl_tune.deployment.options import ServerFlags

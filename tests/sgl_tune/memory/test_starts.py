@@ -1,7 +1,5 @@
 """What a prediction goes by, of what a server was asked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Logs of servers that died, in the lines of SGLang 0.5.12 to 0.5.23, torch, NCCL and Python."""
 
-from __future__ import annotations
-
 AT = "[2026-11-20 10:00:{second:02d}{rank}] {text}\n"
 
 

@@ -1,7 +1,5 @@
 """Public threads of servers that ran out of memory: the report names the cause that the thread found."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Start-up logs of several SGLang releases, whole, dead and hostile."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`mem-report --log` of a dead server: what killed it, where, how much was short, what would have helped."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Logs in the forms in which people post them: each collector's prefix, each kind of death, what others say
 after it. The first line names what happened, and the first remedy is what helps."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A package index of tiny wheels on loopback. It sends parts of files, and can let one download hang."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

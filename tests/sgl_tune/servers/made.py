@@ -1,7 +1,5 @@
 """Environments as pip leaves them, with packages that hold nothing."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The server that a question is put to is found in a fixed order, and never run to find out what it is."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`sgl-tune server add`, `list` and `remove`, with a real venv, a real pip and an index of tiny wheels."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`server modules`: what a server has, what is taken from elsewhere, and what is built."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Bundles of any size and for any GPU, of bytes that no compressor shortens."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Manifests that are none, or lie."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

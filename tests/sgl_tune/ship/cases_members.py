@@ -1,7 +1,5 @@
 """Members that lead out, pretend, repeat, hide or lie."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

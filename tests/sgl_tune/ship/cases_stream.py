@@ -1,7 +1,5 @@
 """What is wrong with the file itself, before anything in it is: and bombs."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

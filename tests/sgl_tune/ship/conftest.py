@@ -1,7 +1,5 @@
 """A bundle of everything that a root may have."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How a hostile archive is made: a good bundle, and the pieces in which it may be another."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

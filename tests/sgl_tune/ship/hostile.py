@@ -1,7 +1,5 @@
 """A registry that means harm: it serves one good bundle, but for what a test has it do instead."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """Real registries on loopback: Debian's docker-registry, and a wire to it that breaks when it is told to."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 import ipaddress

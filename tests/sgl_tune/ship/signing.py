@@ -1,7 +1,5 @@
 """Throwaway keys, made anew for each test that wants one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -1,7 +1,5 @@
 """A small bundle neither fills a disk nor the memory, whichever command reads it."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 from collections.abc import Callable, Iterator, Sequence

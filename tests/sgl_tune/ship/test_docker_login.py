@@ -1,7 +1,5 @@
 """What `docker login` kept, as Docker and its helpers write it, and what is no user and password."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

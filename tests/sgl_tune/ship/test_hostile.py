@@ -1,7 +1,5 @@
 """Every hostile archive is refused in a line, and nothing of it is written anywhere."""
 
-from __future__ import annotations
-
 import random
 import re
 import resource

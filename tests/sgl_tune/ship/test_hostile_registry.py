@@ -1,7 +1,5 @@
 """What a registry may answer to hurt: one line says what it was, soon, and little of it was read."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Where a bundle lands: beside what is there or in its place, whose its files are, and nothing half-done."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

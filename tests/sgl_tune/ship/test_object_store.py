@@ -1,7 +1,5 @@
 """Bundles in folders and in S3: a real server of that protocol on loopback, and every way that it fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What goes into a bundle, what stays out, and what is refused."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

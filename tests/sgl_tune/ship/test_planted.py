@@ -1,8 +1,6 @@
 """Root works in a folder that somebody else owns, and who owns it swaps what is there: nothing outside the
 folder changes, and no file of root's is given away."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

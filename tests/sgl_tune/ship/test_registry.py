@@ -1,7 +1,5 @@
 """A bundle there and back through a real registry, with everything killed on the way."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Where bundles go, by the URL's scheme; and what is said where its library is not here."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Packed and unpacked: the same bytes, wherever and by whomever, and what lands is a hit."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Signatures as cosign's own code and openssl make and read them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Who vouches for a bundle, from the command that signs it to the one that lets it land."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import pty

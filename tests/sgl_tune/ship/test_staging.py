@@ -1,8 +1,6 @@
 """A second party at work in the root while a bundle is unpacked: it sees nothing that has not landed, and
 what it takes away is missed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The password for a registry goes to that registry and to nobody else, whoever names an address."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from pathlib import Path

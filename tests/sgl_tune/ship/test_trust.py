@@ -1,7 +1,5 @@
 """Which bundles land: signed by whom, pulled or one's own, code or tactics alone."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

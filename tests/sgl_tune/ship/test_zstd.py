@@ -1,7 +1,5 @@
 """A zstd frame is read whole, a few megabytes at a time whatever is in it, and to its own end."""
 
-from __future__ import annotations
-
 import io
 from random import Random
 

@@ -1,7 +1,5 @@
 """Logs of starts for the tests, in SGLang's own format."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from pathlib import Path
 

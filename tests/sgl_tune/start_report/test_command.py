@@ -1,7 +1,5 @@
 """`sgl-tune start-report` as it is called: formats, limits, comparisons, and whatever a file may hold."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

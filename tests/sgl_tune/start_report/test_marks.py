@@ -1,7 +1,5 @@
 """The table of lines speaks of phases and stores that there are."""
 
-from __future__ import annotations
-
 from sgl_tune.server_log.marks import MARKS, Edge
 from sgl_tune.start_report.timeline import PHASES
 from sgl_tune.stores.rows import BY_ID

@@ -1,7 +1,5 @@
 """Starts that people published, made again from their figures: public/README.md names where they stand."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

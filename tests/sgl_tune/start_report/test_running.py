@@ -1,7 +1,5 @@
 """A server that is started here: passed through, watched, ended, and nothing of it outlives us."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

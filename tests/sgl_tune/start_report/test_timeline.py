@@ -1,7 +1,5 @@
 """Each second of a start goes to one phase: that of the rank the others wait for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Stores as their libraries leave them, small: names, layouts and the files that are looked at are real."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

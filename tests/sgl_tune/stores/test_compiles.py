@@ -1,7 +1,5 @@
 """What a start's record asks for is counted against its stores, as the libraries look them up."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`sgl-tune inspect` over stores of compiled kernels: what is there, for what, and what no start can use."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """What ninja itself would do with a module's folder, beside what is said of it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`sgl-tune prune --store`: items by age, version and use, each gone whole or left whole."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from functools import partial

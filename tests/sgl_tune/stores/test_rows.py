@@ -1,7 +1,5 @@
 """The stores' rows: where each release's server looks for them."""
 
-from __future__ import annotations
-
 import pytest
 
 from runtime.sglang.kept_files import ROWS, KeptFiles, files_doubt, kept_files

@@ -1,7 +1,5 @@
 """What `verify` says of stores, and how `relocate` mends those that were moved."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

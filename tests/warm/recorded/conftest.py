@@ -1,7 +1,5 @@
 """Calls of `flashinfer.demo` that were recorded once, and workers that replay them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The worker of a record, with `flashinfer.demo`."""
 
-from __future__ import annotations
-
 from sgl_tune.processes.child import Child
 from sgl_tune.warm.recorded import worker
 from tests.warm.recorded import demo

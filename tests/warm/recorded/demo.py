@@ -1,7 +1,5 @@
 """Puts `flashinfer.demo` where FlashInfer's own modules are, its functions marked as they are."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path

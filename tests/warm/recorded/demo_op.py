@@ -1,7 +1,5 @@
 """`flashinfer.demo`: a public function as FlashInfer has them, on kernels of a CPU. Its tuner is real."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

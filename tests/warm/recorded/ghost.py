@@ -1,7 +1,5 @@
 """What a worker does before it imports torch, so that it works on the ghost."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """The workers that replay a record of `flashinfer.demo`, on a CPU."""
 
-from __future__ import annotations
-
 import sys
 
 from sgl_tune.processes.command import ROOT, Python

@@ -3,8 +3,6 @@
 `python_on_ghost` makes the Python; `tests.warm.recorded.ghost_worker` and `ghost_prover` run in it.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

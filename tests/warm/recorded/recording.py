@@ -1,7 +1,5 @@
 """Calls of `flashinfer.demo` watched as a start's are: `python -m tests.warm.recorded.recording FD FILE`."""
 
-from __future__ import annotations
-
 import sys
 
 from runtime.flashinfer.inside import tuner

@@ -1,7 +1,5 @@
 """Which ranks of a server are started for a plan, and what becomes of a start that is no answer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """`warm --server`: what is asked of whom, before anything is started."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

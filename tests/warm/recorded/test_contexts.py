@@ -1,7 +1,5 @@
 """Contexts are recorded, and opened again, without their files; only public functions are called again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A stock server's start is recorded on the ghost, and its calls are replayed there without the server."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The plan that records make: caches, files, groups, and what cannot be replayed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

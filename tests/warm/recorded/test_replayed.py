@@ -1,7 +1,5 @@
 """Calls of a public function are recorded, replayed under the search in a worker, and proven in another."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A whole warm from a record: searched, written for every rank, proven, and told as its schema says."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from io import StringIO
