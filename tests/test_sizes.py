@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 41_051
+MOST_LINES_OF_ALL_TESTS = 41_075
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -33,7 +33,7 @@ MOST_LINES = {
     421, "fleet": 1451, "keys": 846, "locks": 20, "log_lines": 202, "markdown": 57,
     "memory": 3211, "processes": 696,
     "reading": 106, "recorded": 579, "server_log": 1695, "servers": 1243, "ship": 5015,
-    "start_report": 1250, "stores": 2466, "units": 84, "verify": 2835, "warm": 1980, "web_page": 36,
+    "start_report": 1250, "stores": 2478, "units": 84, "verify": 2835, "warm": 1980, "web_page": 36,
     "writing": 125,
 }  # fmt: skip
 

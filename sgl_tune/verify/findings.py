@@ -41,7 +41,7 @@ INFO, WARNING, ERROR = Severity
 _AGAIN = "warm the cache again"
 _NOTHING = "nothing to do"
 _STALE = "sgl-tune prune --stale"
-_READ = "run as a user who may, or repair the mode"
+_READ = "run as a user who may, repair the mode, or put a regular file in its place"
 _DEFAULT = "remove the cache and warm it again: `warm` keeps the entries that it finds"
 _PRUNE = "prune it if nobody else needs it"
 

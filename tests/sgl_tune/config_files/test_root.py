@@ -1,6 +1,8 @@
 """A root of Triton configurations: written beside the server's own files, and known to every verb."""
 
 import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,28 @@ def test_verify_names_what_a_broken_file_does(
     told = ran(status, "verify", cache, "--store", "moe-configs")
     found = [one for file in told["files"] for one in file["findings"]]
     assert any(one["code"] == code and said in one["message"] for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "said"),
+    [
+        (os.mkfifo, "store-kills-start", "no regular file"),
+        (os.mkdir, "store-kills-start", "no regular file"),
+        (lambda path: path.symlink_to(__file__), "not-readable", "a link, which a server follows"),
+        (lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_RDWR), 1 << 40), "not-readable", "1.1 TB"),
+    ],
+)
+def test_what_is_no_small_file_is_named_and_the_others_are_judged(
+    cache: Path, make: Callable[[Path], None], code: str, said: str
+) -> None:
+    path = cache / "moe_configs/configs/triton_3_6_0" / NAME
+    path.unlink()
+    make(path)
+    told = ran(1, "verify", cache, "--store", "moe-configs")
+    assert [(one["code"], said in one["message"]) for file in told["files"] for one in file["findings"]] == [
+        (code, True)
+    ]
+    assert [file["verdict"] for file in told["files"]].count("hit") == 6
 
 
 def test_prune_takes_tuned_files_of_an_older_triton_alone(cache: Path) -> None:
