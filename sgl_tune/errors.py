@@ -1,7 +1,5 @@
 """What a user, a disk or another process can do wrong. The command line prints each as one line."""
 
-from __future__ import annotations
-
 
 class Ended(Exception):
     """The command is done, with this exit code. Nothing more is printed."""

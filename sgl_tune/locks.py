@@ -1,7 +1,5 @@
 """Lock files and folders that the caller has opened and checked, without following a path."""
 
-from __future__ import annotations
-
 import errno
 
 _LOCKLESS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)

@@ -1,8 +1,6 @@
 """Read a server's log line by line, from any log collector: by pod and rank, without colours, with both
 clocks. Logs may come from anyone, so lines are read in pieces of limited length."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import json

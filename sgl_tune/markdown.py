@@ -1,7 +1,5 @@
 """Print a command's human output as Markdown, for an issue or a pull request."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from enum import Enum

@@ -1,7 +1,5 @@
 """Read files that a user named and that may come from anyone: only regular files, up to a limited size."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

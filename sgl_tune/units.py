@@ -1,7 +1,5 @@
 """Numbers, sizes and ages as people write and read them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Write a file completely or not at all. If the disk refuses, that is a usage error."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """Open a server for questions, and ask one question in a single call, for planners and scripts."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Get the record of a server's start: from a new start on the ghost, or kept from an earlier question."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from contextlib import ExitStack

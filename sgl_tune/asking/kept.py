@@ -1,7 +1,5 @@
 """Keep the records of starts, by a digest of everything they depend on, and Triton's compiled kernels."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Show the steps of a start while it runs."""
 
-from __future__ import annotations
-
 from runtime.record.events import Event
 from sgl_tune.cli.out import Output
 from sgl_tune.servers.server import Server

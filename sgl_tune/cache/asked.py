@@ -1,7 +1,5 @@
 """What a server's start looks up in a cache: its files, and the entries of each tuned op."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Describe a scanned cache in words and as JSON, as far as filters such as `--filter 'size>1MB'` keep it."""
 
-from __future__ import annotations
-
 import json
 import operator
 import os

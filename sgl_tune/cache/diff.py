@@ -1,7 +1,5 @@
 """Compare two caches, or two files, entry by entry."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Read files whose names and contents other users may have made."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

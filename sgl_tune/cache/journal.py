@@ -1,7 +1,5 @@
 """A journal: it records on the disk what a change of several files will do, before it is done."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -2,8 +2,6 @@
 or torch. This code follows the version's reader step by step, including its failures: an exception here is
 a server that dies at startup. `tests/stock` compares it with the real loaders."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Mapping

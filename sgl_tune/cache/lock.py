@@ -1,7 +1,5 @@
 """The lock of a cache's folder: one writer at a time, whose name those that wait can print."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

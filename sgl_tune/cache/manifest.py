@@ -1,7 +1,5 @@
 """`sgl-tune.json`, beside the rank files: the deployment they were tuned for, where and when."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Plan what to remove from the disk, and why. Nothing is removed here."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A FlashInfer autotune cache file as data: parsed, written byte for byte as FlashInfer does, digested."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Remove caches under the writers' lock, and never anything outside the cache's own folder."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The only code that writes cache files: merged under a lock, with one content for all ranks of a group."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

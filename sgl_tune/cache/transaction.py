@@ -3,8 +3,6 @@ rolled forward. The process may be killed between any two lines. Before the jour
 changed, and the next holder of the lock deletes the temporary files. Afterwards, the next holder finishes
 the change."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import stat

@@ -1,7 +1,5 @@
 """Run `sgl-tune`, from the command line as typed to the exit code, with streams that never raise."""
 
-from __future__ import annotations
-
 import atexit
 import codecs
 import errno

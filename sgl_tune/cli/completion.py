@@ -1,7 +1,5 @@
 """`--install-completion zsh`: install completion for the named shell, or else for the current shell."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from sgl_tune.errors import UsageError

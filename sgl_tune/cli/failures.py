@@ -1,7 +1,5 @@
 """Turn every way a command can fail into a line on stderr and an exit code."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """Options that many commands share: the output format, the timeout, files and folders."""
 
-from __future__ import annotations
-
 import math
 from enum import Enum
 from pathlib import Path

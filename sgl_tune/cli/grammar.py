@@ -1,7 +1,5 @@
 """Build typer's commands from the modules in `commands/`: how they are read, their help, their errors."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Mapping

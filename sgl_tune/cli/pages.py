@@ -1,7 +1,5 @@
 """The table of commands. A command's module is imported when the command is called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any

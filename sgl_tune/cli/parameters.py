@@ -4,8 +4,6 @@
 functions need not import typer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 

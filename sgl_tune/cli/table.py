@@ -1,7 +1,5 @@
 """Format a table for a terminal's width: long paths are shortened, wide rows continue on the next line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Reword click's usage errors like all other errors: the option, the value, and what to write instead."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """How the commands that may ask a server begin: the start that is meant, and who is asked about it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`sgl-tune diff A B`: the differences between two caches or two files."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`sgl-tune doctor`: say in one line whether this server's cache is used now."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`sgl-tune env`: describe this machine and its caches, for `verify` on another machine."""
 
-from __future__ import annotations
-
 import platform
 from dataclasses import asdict
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`sgl-tune explain`: what a server makes of a command, and what another server would make of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

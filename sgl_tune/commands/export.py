@@ -1,7 +1,5 @@
 """`sgl-tune export`: write a cache of SGLang's for vLLM or for FlashInfer's managed store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """`sgl-tune mem-report`: show which startup phase takes the memory."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """`sgl-tune pack`: put caches and stores into one file; the same contents give the same bytes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

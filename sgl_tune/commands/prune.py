@@ -1,7 +1,5 @@
 """`sgl-tune prune`: show which caches are no longer needed and why, then remove them."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

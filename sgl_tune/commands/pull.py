@@ -1,7 +1,5 @@
 """`sgl-tune pull`: fetch a bundle that `sgl-tune push` sent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

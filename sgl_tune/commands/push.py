@@ -1,7 +1,5 @@
 """`sgl-tune push`: send a bundle to a registry, a folder or an object store, from where others pull it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

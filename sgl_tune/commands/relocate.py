@@ -1,7 +1,5 @@
 """`sgl-tune relocate`: adapt a folder of stores to the path under which a server finds it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`sgl-tune server`: keep releases of SGLang here, separate from every other environment."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`sgl-tune server modules`: list, take or build the compiled modules whose host code a start needs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

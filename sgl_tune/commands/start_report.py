@@ -1,7 +1,5 @@
 """`sgl-tune start-report`: show where the seconds of a server's start went."""
 
-from __future__ import annotations
-
 import sys
 from io import StringIO
 from pathlib import Path

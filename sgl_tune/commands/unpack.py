@@ -1,7 +1,5 @@
 """`sgl-tune unpack`: check a whole bundle, then put its contents where a server looks."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Annotated

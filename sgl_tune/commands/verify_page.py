@@ -1,7 +1,5 @@
 """The human output of `sgl-tune verify`: files by folder, findings, and the last line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from operator import attrgetter

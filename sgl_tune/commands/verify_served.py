@@ -1,7 +1,5 @@
 """`sgl-tune verify` if a server can be asked: its own start on the ghost reads the rank files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

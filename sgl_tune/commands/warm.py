@@ -1,7 +1,5 @@
 """`sgl-tune warm`: tune a deployment's caches once, for every rank."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`sgl-tune warm` if no server is asked: the runtime core plans, for the model families it knows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

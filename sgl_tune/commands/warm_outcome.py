@@ -1,7 +1,5 @@
 """`sgl-tune warm` of the runtime core's plans, with one result even if Ctrl-C interrupts it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn

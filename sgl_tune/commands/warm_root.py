@@ -1,7 +1,5 @@
 """`sgl-tune warm --everything`: compile the kernels, tune the tactics, then start the server once."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

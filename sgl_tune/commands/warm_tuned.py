@@ -1,7 +1,5 @@
 """Tune a plan that came from a server's own start, on the GPUs of this machine."""
 
-from __future__ import annotations
-
 from runtime.ghost.gpus import Gpu
 from sgl_tune.cli.out import Output
 from sgl_tune.commands.warm_wishes import Wishes

@@ -1,7 +1,5 @@
 """Compile a start's kernels without a GPU: its ranks start on one that is not there, and compile for real."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Sequence

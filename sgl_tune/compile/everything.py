@@ -1,7 +1,5 @@
 """Compile everything that a server's start compiles, under one root, and make it usable from there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What to compile and for which server, from the records of its own start."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Build the host code of FlashInfer's modules with their own files for ninja, but without GPU code."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Compile FlashInfer's modules that a server loads, under a root, and report the result of each."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

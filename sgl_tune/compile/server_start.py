@@ -1,7 +1,5 @@
 """Start the server once for what it compiles, with dummy weights, and stop it when it is ready."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@ The packages of one CUDA release are a dozen wheels, and pip takes the newest of
 compiler of one release with an assembler of another fails after minutes, so such a mixture is refused at
 once."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Predict what a file of MoE configurations does to a server that looks it up, by SGLang's loader."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple

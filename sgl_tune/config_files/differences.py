@@ -1,7 +1,5 @@
 """Compare two files of MoE configurations, or two roots of them, in the form that `diff` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """SGLang's names of MoE configuration files, and of the folder for a Triton version."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """How a file of configurations was tuned, in a small file (the note) beside it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

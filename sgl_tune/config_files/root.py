@@ -1,7 +1,5 @@
 """A folder for SGLANG_MOE_CONFIG_DIR. It replaces SGLang's own, so it contains SGLang's files as well."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

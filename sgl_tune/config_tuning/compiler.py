@@ -1,7 +1,5 @@
 """A process of the server's Python that compiles the kernels to measure, without opening the GPU."""
 
-from __future__ import annotations
-
 import time
 
 from runtime.moe_configs.inside import pretending

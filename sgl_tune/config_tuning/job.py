@@ -1,7 +1,5 @@
 """The jobs and the answers of the processes that compile and measure one layer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The files of Triton configurations that the next start looks for, and the layers to tune for them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

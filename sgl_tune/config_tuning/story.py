@@ -1,7 +1,5 @@
 """Tune the files of a plan in order: compile on the CPUs, measure on the GPU, write the winners."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The folder where a server of this user keeps its caches."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

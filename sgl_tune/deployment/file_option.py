@@ -1,7 +1,5 @@
 """The option `-f FILE`: a manifest, a Compose file, a script, or a project file's deployments."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """Every flag that the runtime core reads, with its spellings and its type; and the whole name of a flag that
 was shortened, found without a server."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable

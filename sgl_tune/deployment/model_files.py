@@ -1,7 +1,5 @@
 """Find a model's config.json: a file, a folder, the local Hugging Face cache, or a preset."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

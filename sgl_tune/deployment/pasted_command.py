@@ -1,8 +1,6 @@
 """Make a deployment of a server command that was pasted after `--`. If it starts a container, only the
 mounted ones of its paths lie on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """`sgl-tune.toml`: a project's named deployments, each given by flags or by its server's command."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Resolve flags to a deployment, as SGLang's start does, and note what was assumed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Choose the deployments of a command: from its flags, a pasted command, or `sgl-tune.toml`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -5,8 +5,6 @@
 SGLang takes no positional arguments, so every word up to the next flag is a value of the flag before.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

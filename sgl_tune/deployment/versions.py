@@ -1,7 +1,5 @@
 """Find the SGLang, the FlashInfer and the GPUs of this machine without importing either."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a server made of a command, from the record of its start: each value, with SGLang's own messages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Print an account, or a comparison of two."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any

@@ -1,7 +1,5 @@
 """Judge whether the rank files here serve a second server, as `verify` judges files without a start."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

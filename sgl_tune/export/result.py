@@ -1,7 +1,5 @@
 """The result of an export."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum

@@ -1,7 +1,5 @@
 """What is exported: a cache's entries as its own server would load them, one table per pipeline stage."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write FlashInfer's managed store and read it back with FlashInfer's own code, in a separate process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

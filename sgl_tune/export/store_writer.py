@@ -1,8 +1,6 @@
 """The process that writes a managed store with FlashInfer's own writer, then reads it with FlashInfer's
 reader. Only this process imports torch and FlashInfer."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Mapping

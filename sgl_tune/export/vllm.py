@@ -1,7 +1,5 @@
 """Write vLLM's files: FlashInfer's content under the names of vLLM's ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

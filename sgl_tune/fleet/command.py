@@ -1,8 +1,6 @@
 """Run `verify --fleet`: read the nodes, judge them, and print the result as a table, as Markdown for a pull
 request, or as lines for a machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

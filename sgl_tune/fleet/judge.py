@@ -1,8 +1,6 @@
 """Plan the deployments of a command line for each kind of machine among the nodes, and judge one node for
 each deployment: what its next start would do there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

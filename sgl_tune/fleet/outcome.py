@@ -1,8 +1,6 @@
 """What one node's next start of one deployment would do, and why; and the seconds that it would build: from
 a measured start, else from a table, else unknown."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

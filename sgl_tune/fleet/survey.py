@@ -1,7 +1,5 @@
 """Judge all nodes of a file while it is read; equal nodes become one row."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Judge a node's rank files for one deployment, by what its own machine says about each file."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Read from the disk what this machine holds; limited in size, because the line is sent."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -2,8 +2,6 @@
 is proven counts: the parts in a manifest hash to the folder's key, or the key of the deployment with one
 change does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any

@@ -2,8 +2,6 @@
 tests/stock compares them with FlashInfer's own key functions. A bucket stands for every row count that
 rounds to it; an absent input has the shape (0,)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

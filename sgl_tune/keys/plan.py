@@ -1,7 +1,5 @@
 """Derive a deployment's exact cache: the key, the rank files, which of them must be equal, the entries."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

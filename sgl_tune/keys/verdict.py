@@ -1,7 +1,5 @@
 """Say in one line what a server's start tunes, as the first line of every answer about a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Run mem-report: choose what answers a question about memory, and print the answer."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Make the report that every view shows from the record of a start, on the ghost or on a GPU."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The options of mem-report, as typed. A log is judged without importing the code of predictions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

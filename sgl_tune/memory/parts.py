@@ -1,7 +1,5 @@
 """The phases of a start in order, and the shares of the GPU's memory at the peak of each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -2,8 +2,6 @@
 tried in a complete simulated start. Of each kind of change, the smallest that fits is kept. A remedy's
 price is the share of the service that it costs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

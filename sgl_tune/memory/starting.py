@@ -1,8 +1,6 @@
 """A start of a server, by SGLang on the ghost or by the core: how it is changed (`dp=4`, `tp=4+ep=4`,
 `SGLANG_X=1`, `gpu=b200`, `sglang=0.5.23`), which of its ranks are started, and the result."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """Answer one question about memory: the start as it is, and all that was asked beside it. A prediction is
 compared with what happened: a measured run, or a server's own log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Check that a cache directory, or a bundle, has exactly the files of a lock."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from sgl_tune.cli.out import Output

@@ -1,7 +1,5 @@
 """The lock of a cache directory: the digest of each file that chooses kernels, and their environment."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

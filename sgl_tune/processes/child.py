@@ -1,7 +1,5 @@
 """A process's end of its pipes: commands come in and events go out, as JSON lines."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

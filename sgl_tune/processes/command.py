@@ -1,7 +1,5 @@
 """Start a Python process so that it imports nothing from the current folder, on 3.10 too."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Find all processes that a process started, directly or not."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

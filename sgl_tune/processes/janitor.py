@@ -4,8 +4,6 @@ to end and then killed, and so are processes that left such a group and still ha
 in their environment. One line (=) identifies the folder, which is emptied and removed; another folder
 under its name is left alone. It runs with -I -S and imports only the standard library."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

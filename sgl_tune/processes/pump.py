@@ -1,7 +1,5 @@
 """One loop for all pipes and sockets: it calls a function for each that is ready."""
 
-from __future__ import annotations
-
 import selectors
 from collections.abc import Callable
 from typing import Any

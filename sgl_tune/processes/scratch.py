@@ -1,7 +1,5 @@
 """A private folder that is always removed, however this process ends: a separate process removes it."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,8 +1,6 @@
 """Find what a warm tunes, from the records of a server's start: caches, their files, and the calls that
 fill them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath

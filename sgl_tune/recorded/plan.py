@@ -1,7 +1,5 @@
 """The plan of a warm from a server's own start: its caches, and what is uncertain about them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Return a command about the same server, ready to paste."""
 
-from __future__ import annotations
-
 import shlex
 
 from runtime.sglang.releases import NEWEST

@@ -1,7 +1,5 @@
 """Find in a server's log why it ran out of memory, or used less memory than it has."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

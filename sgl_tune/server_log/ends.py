@@ -1,8 +1,6 @@
 """How servers die: a line of a log and the calls above it become a death, by the rows of ends.toml. Other
 lines become findings: settings that slow the server down, and failed requests."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

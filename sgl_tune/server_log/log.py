@@ -1,7 +1,5 @@
 """Summarise a server's log: which rank died of what, and the memory of each rank."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

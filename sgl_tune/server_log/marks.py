@@ -2,8 +2,6 @@
 in the wheels of SGLang and of the FlashInfer that each release pins. SGLang's server silences FlashInfer's
 own lines (`configure_logger`), so most logs lack those."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import Enum

@@ -1,8 +1,6 @@
 """The memory of one rank in each phase of its start, from its own lines. Where SGLang prints GB, it means
 GiB."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

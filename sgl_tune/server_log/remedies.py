@@ -1,8 +1,6 @@
 """Changes that would have helped a server that ran out of memory, the cheapest first, from its log alone.
 The numbers are computed from the log's. A flag is printed only if the log shows that the release has it."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator

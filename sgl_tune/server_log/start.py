@@ -1,8 +1,6 @@
 """One start in a log: events with their times, each rank's memory, and progress bars, which show what the
 tuner measured, and for how long by tqdm's own clock."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """What happened to a server by its log: the verdict, the cause, and changes that would have helped; printed,
 too."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass

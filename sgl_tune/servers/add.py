@@ -3,8 +3,6 @@ in its final folder, because the programs in a venv contain its path. Its mark, 
 when everything else is there and checked. Until then the folder holds the plan and the finished packages:
 a package is finished when its RECORD is there, which pip writes last."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,8 +1,6 @@
 """The folder of the servers that `sgl-tune server add` made, one folder per release. A server is complete
 and may be used when its folder holds `server.json`, which is written last."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

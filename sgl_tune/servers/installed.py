@@ -1,7 +1,5 @@
 """Find the packages of an environment by their .dist-info folders, without importing or running any."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Run the pip of a new server as a process that ends with this one and inherits its lock."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

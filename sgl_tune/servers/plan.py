@@ -1,7 +1,5 @@
 """The plan of `server add`: every wheel of a release, as pip chooses them, with its size."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Find the stock SGLang that is asked questions, and the Python that it is in, without running them."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """What `unpack` and `pull` do with a local bundle or one that is fetched from a URL, and what they print."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Choose the caches and stores to pack, and check whether a server would use them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple

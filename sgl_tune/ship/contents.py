@@ -1,7 +1,5 @@
 """Collect the contents of a bundle: files of caches and stores, renamed, with their new paths."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

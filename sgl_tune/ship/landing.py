@@ -2,8 +2,6 @@
 they already exist. If the process is killed, every item that has landed is complete. Unpacking again lands
 the rest."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Move a cache of tactics from the staging folder to its server's folder, by the common transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """`sgl-tune-bundle.json`, the first member of a bundle: its contents, its target, and each file's digest."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

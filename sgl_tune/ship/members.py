@@ -2,8 +2,6 @@
 reader expects them. Any other name, order, mode or kind is refused. The tar is compressed by gzip or zstd
 with fixed settings: a fixed level, and exactly one stream per file."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Options that several commands on bundles share."""
 
-from __future__ import annotations
-
 import os
 import pwd
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Write a bundle. Equal contents give equal bytes, whoever packs them, at any time and from any folder."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """The allowed paths of a bundle's files: below SGLang's cache directory, in the folder of a store that
 ships. Other names are refused: they could lead elsewhere, or mean another file on another system."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path

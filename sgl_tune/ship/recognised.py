@@ -1,7 +1,5 @@
 """Recognise a bundle without importing its reader."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

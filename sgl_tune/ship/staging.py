@@ -2,8 +2,6 @@
 looks. One pass over the bundle is enough, and exactly what was checked lands: a second pass could read a
 changed file."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

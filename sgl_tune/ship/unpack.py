@@ -1,7 +1,5 @@
 """Unpack a bundle. All of it is checked in a staging folder before any file comes where a server looks."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

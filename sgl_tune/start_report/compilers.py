@@ -1,8 +1,6 @@
 """Watch the compilers below a process: when they run, and for which store, by their folder. Afterwards, find
 what a start wrote into the stores: a complete store is only read."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """The report of one start in a log: its phases, what would have saved each, and the unexplained time."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator

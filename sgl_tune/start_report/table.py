@@ -1,8 +1,6 @@
 """Print a start's report on a terminal, or as Markdown for a pull request or an issue; compared with an
 earlier start, with what is gone, what is new, and whether the predicted saving came."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The tactics that a start used, as far as its log shows: files, entries, and what was measured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -1,8 +1,6 @@
 """Whether what was built is whole, and whether ninja would build it again. A compiled file's header shows
 its GPU, and whether the file is complete."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct

@@ -1,7 +1,5 @@
 """Describe stores in words and as JSON."""
 
-from __future__ import annotations
-
 import pwd
 import time
 from collections.abc import Iterable, Sequence

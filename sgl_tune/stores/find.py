@@ -1,7 +1,5 @@
 """The readers of all kinds of stores, and the search for stores below a folder by their contents."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol

@@ -2,8 +2,6 @@
 `flashinfer_jit_cache`, and loads the modules it names without checking times, commands or paths. A file in
 the package lists the complete modules."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

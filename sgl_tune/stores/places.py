@@ -1,8 +1,6 @@
 """The folders where a server of this user looks for its stores, and the variables that gather all in one
 root."""
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import json

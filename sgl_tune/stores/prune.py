@@ -2,8 +2,6 @@
 killed commands left below a root is found and removed: half-removed items, half-unpacked bundles,
 half-copied files."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

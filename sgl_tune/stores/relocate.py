@@ -3,8 +3,6 @@ is correct by itself and can be repeated: after a kill, some items are adapted a
 unchanged, and the next run adapts those. A file that a library could load stays in place until the new one
 is on the disk beside it; then the new file replaces it."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -1,8 +1,6 @@
 """What a start builds and keeps: one row per store, the folders where each release's server looks for it,
 and variables that gather all stores under one root."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """The source files of SGLang's kernels on this machine, by the names in SGLang's dependency lists."""
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from importlib.util import find_spec

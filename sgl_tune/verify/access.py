@@ -1,8 +1,6 @@
 """Check whether the server's user can read a cache and write beside it, by modes, owners and groups.
 Access control lists and container user mappings are not considered."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import stat

@@ -1,7 +1,5 @@
 """Judge the caches of a container's server whose folder is on a volume that this machine does not have."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -1,8 +1,6 @@
 """What a server's own start did with the rank files here: which it read and loaded, and what it tuned; and
 what it compiles: the kernels and modules of its record that its stores do not hold."""
 
-from __future__ import annotations
-
 import base64
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence

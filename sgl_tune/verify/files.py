@@ -1,8 +1,6 @@
 """Read the rank files of a cache on the disk, judge their contents, and find the files that a server
 compares, the effect of a difference, and the missing files."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Judge one file's content for one server. Equal contents of a group are judged once."""
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from pathlib import Path

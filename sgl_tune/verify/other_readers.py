@@ -2,8 +2,6 @@
 a miss, not a crash. vLLM has one file per rank; before a rank loads its file, all ranks exchange what
 theirs are like. From vLLM 0.33's `kernel_warmup.py` and `flashinfer_autotune_cache.py`."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import json

@@ -1,7 +1,5 @@
 """Plan the caches that servers look for: those of given deployments, or of a cache's manifest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from sgl_tune.asking.whom import ByServer

@@ -1,7 +1,5 @@
 """Predict what the next start finds in its stores of compiled kernels, as each library looks items up."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """Predict what the next server start does with every file of a cache, by checks of the disk alone. Caches
 of another FlashInfer or GPU are judged as such: the server never opens them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path

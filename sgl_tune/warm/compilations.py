@@ -3,8 +3,6 @@ server's first request has to wait for it. FlashInfer's builds are seen where it
 a file of the module changed, since it runs ninja only to look, too. Triton reports its compilations. Any
 other compiler is looked for ten times a second."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The messages between workers and the process that started them: JSON lines, see `processes.child`."""
 
-from __future__ import annotations
-
 # to a worker
 TEAM = "team"  # its rank, the number of workers, and the device
 IMPORT = "import"  # to a prover: its device

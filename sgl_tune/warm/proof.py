@@ -1,7 +1,5 @@
 """The launcher's side of the proof: check that a group's files are equal, and ask a fresh process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass

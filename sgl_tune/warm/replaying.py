@@ -1,7 +1,5 @@
 """The launcher's side of a replay: how long each entry of a cache, and the default, take now."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

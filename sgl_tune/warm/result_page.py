@@ -1,7 +1,5 @@
 """The human output of a warm's result."""
 
-from __future__ import annotations
-
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.deployment import Deployment
 from sgl_tune.deployment.model_files import DEMO

@@ -1,8 +1,6 @@
 """A warm in order: search, write, prove. A plan of the core and a plan of a record differ only in their
 job."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

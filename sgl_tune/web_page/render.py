@@ -1,7 +1,5 @@
 """Write a page as one file: the common frame, its style, its scripts and its data."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """One cache on the disk: its layout, its place and its files."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Find the caches that a user means: below a folder, around a file, or by a prefix of a key."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path

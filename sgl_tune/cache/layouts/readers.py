@@ -1,8 +1,6 @@
 """The layouts of caches, each with its reader: SGLang's, vLLM's, and FlashInfer's managed store. A reader
 recognises its layout by the names in a folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

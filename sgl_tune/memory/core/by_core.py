@@ -1,7 +1,5 @@
 """Starts that the runtime core predicts, for the model families it knows."""
 
-from __future__ import annotations
-
 import shlex
 import time
 from collections.abc import Callable, Sequence

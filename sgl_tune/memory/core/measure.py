@@ -1,7 +1,5 @@
 """Measure starts of the core on this machine's GPUs, in processes that may die; each writes a file."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """A measurement on this machine's GPUs, or the file of an earlier one, compared with the prediction."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

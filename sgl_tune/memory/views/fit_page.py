@@ -1,7 +1,5 @@
 """Print a fit, also as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any

@@ -1,8 +1,6 @@
 """The tables of a report as data. A terminal, Markdown and the HTML page show the same tables. The page needs
 no network and no libraries, and is light or dark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Print a report on a terminal of 80 columns: the verdict, then bars on the scale of the GPU. A document
 gets tables in place of bars."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from runtime.server.units import GIB

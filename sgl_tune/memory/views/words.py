@@ -1,7 +1,5 @@
 """The words of a report: its verdict, how far to believe it, and what SGLang or torch said."""
 
-from __future__ import annotations
-
 from runtime.devices.readings import OutOfMemory
 from runtime.server.units import GIB
 from runtime.start.run_record import Phase

@@ -1,7 +1,5 @@
 """Which machine a bundle is for, and what a registry is told about it."""
 
-from __future__ import annotations
-
 import json
 import platform
 from collections.abc import Callable, Iterable, Mapping

@@ -1,8 +1,6 @@
 """A file that is being downloaded. It belongs to this user alone, continues where an earlier attempt
 stopped, and is hashed as it grows."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

@@ -1,7 +1,5 @@
 """Blobs of a registry: uploaded whole, or downloaded to a file that continues where it stopped."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

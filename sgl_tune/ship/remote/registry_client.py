@@ -1,8 +1,6 @@
 """One repository of a registry, through oras. Requests are tried again, answers are checked. The login is
 docker's stored one: oras exchanges it for a token, whose realm is checked."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

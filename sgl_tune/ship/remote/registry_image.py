@@ -1,7 +1,5 @@
 """A bundle as an image, and several as an index: JSON by the image specification, written and read."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Requests to a registry, with limits on time, length and redirects, and on who gets the password."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 from collections.abc import Callable, Iterator

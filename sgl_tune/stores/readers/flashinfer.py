@@ -3,8 +3,6 @@ an installed package offers a module, `build_and_load` loads it without any othe
 goes through ninja, whose files contain the folder's path: at another path everything is built again. CuTe
 DSL's modules lie there too: `<module>_<arch>_cute_dsl`, loaded if `meta.json` matches the environment."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Triton configurations of SGLang's MoE kernels: tuned ones, and copies that name no GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from sgl_tune.cache.folder import Folder, entered

@@ -1,7 +1,5 @@
 """Libraries that keep one object or folder per kernel: CuTe DSL, DeepGEMM and TileLang."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import suppress

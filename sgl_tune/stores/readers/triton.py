@@ -3,8 +3,6 @@
 these files is missing, the kernel is compiled again. Files without a group (launchers, `cuda_utils`,
 autotuned choices) are looked up by name."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

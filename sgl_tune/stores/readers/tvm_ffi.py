@@ -4,8 +4,6 @@ hash to the folder's name; it contains no path of the store. Before: one folder 
 is loaded if it exists (0.5.14), or checked by ninja first (0.5.12, 0.5.13, and modules that are no kernels
 of SGLang's)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import suppress
