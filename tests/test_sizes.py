@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 41_075
+MOST_LINES_OF_ALL_TESTS = 41_079
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -28,7 +28,7 @@ MOST_LINES = {
     "moe_configs": 839, "config_files": 318, "config_tuning": 551, "pins": 152, "forward": 896, "ghost":
     6558, "graphs": 384, "layers": 1924, "models": 1316, "decoder": 1030, "moe": 1126, "record": 796,
     "server": 2770, "sglang": 2828, "simulate": 842, "start": 579, "__main__": 6, "asking": 702,
-    "cache": 3061, "cli": 1233, "commands": 3268, "compile": 1028,
+    "cache": 3062, "cli": 1233, "commands": 3268, "compile": 1028,
     "deployment": 2466, "errors": 38, "explain": 539, "export":
     411, "fleet": 1439, "keys": 838, "locks": 18, "log_lines": 200, "markdown": 55,
     "memory": 3183, "processes": 684,

@@ -112,7 +112,8 @@ VLLM = Layout("vllm", "vLLM", (_ROOT,), _read_vllm)
 def _read_sglang(listing: Listing, on_error: OnError) -> Cache | None:
     key, arch, version = listing.parents(3)
     placed = bool(_ARCH.fullmatch(arch) and KEY.fullmatch(key) and not are_vllms(listing.files))
-    ranks = [(rank.order, rank, name) for name in listing.files if (rank := RankName.parse(name))]
+    names = (*listing.files, *listing.folders)  # a folder of a file's name ends a start
+    ranks = [(rank.order, rank, name) for name in names if (rank := RankName.parse(name))]
     if not ranks and not placed:
         return None
     files = (RankFile(listing.folder / name, rank) for _, rank, name in sorted(ranks))
