@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 41_079
+MOST_LINES_OF_ALL_TESTS = 41_100
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -25,7 +25,7 @@ MOST_LINES_OF_THE_CORE = 11_470
 MOST_LINES = {
     "toml": 10,
     "__init__": 14, "autotune": 2284, "devices": 603, "flashinfer": 1080, "folding": 653, "baking": 617,
-    "moe_configs": 839, "config_files": 318, "config_tuning": 551, "pins": 152, "forward": 896, "ghost":
+    "moe_configs": 839, "config_files": 318, "config_tuning": 551, "pins": 171, "forward": 896, "ghost":
     6558, "graphs": 384, "layers": 1924, "models": 1316, "decoder": 1030, "moe": 1126, "record": 796,
     "server": 2770, "sglang": 2828, "simulate": 842, "start": 579, "__main__": 6, "asking": 702,
     "cache": 3062, "cli": 1233, "commands": 3268, "compile": 1028,

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,9 @@ def is_pinned(path: str) -> bool:
 
 def lock_of(root: Path) -> Lock:
     files, environment = dict[str, str](), dict[str, str]()
-    for path in _below(root):
-        name = path.relative_to(root).as_posix()
+    for name, path in _below(root):
+        if path.is_symlink() or not path.is_file():
+            continue
         if is_pinned(name):
             raw = read_bytes(path, most=_LARGEST)
             files[name] = digest_of(raw)
@@ -77,15 +78,33 @@ def differences(lock: Lock, found: Mapping[str, str]) -> list[str]:
     return sorted(said)
 
 
-def _below(root: Path) -> list[Path]:
-    """Return the files below a folder. Links are left out: a lock covers only the directory's own files."""
-    found = []
+def not_pinned(root: Path) -> list[str]:
+    """Return a line for each link, pipe or folder in the place of a pinned file, or on the way to one. A
+    server follows it, and a lock covers only the directory's own files."""
+    odd = (name for name, path in _below(root) if _is_met(name) and _is_odd(name, path))
+    return [f"{name}: no regular file, so no lock can pin it" for name in odd]
+
+
+def _is_met(name: str) -> bool:
+    """Whether a server meets this path where it looks for pinned files."""
+    place = f"{name}/"
+    return any(place.startswith(one) or one.startswith(place) for one in (_TACTICS, _CONFIGS))
+
+
+def _is_odd(name: str, path: Path) -> bool:
+    return path.is_symlink() or (is_pinned(name) and not path.is_file())
+
+
+def _below(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield all files and folders below a folder, without following links."""
+    seen = 0
     for above, folders, names in os.walk(root):
         folders.sort()
-        found += [Path(above, name) for name in sorted(names) if not Path(above, name).is_symlink()]
-        if len(found) > _MOST:
+        seen += len(names)
+        if seen > _MOST:
             raise UsageError(f"{root} has more than {_MOST:,} files", "name the cache directory itself")
-    return found
+        for path in (Path(above, name) for name in (*folders, *sorted(names))):
+            yield path.relative_to(root).as_posix(), path
 
 
 def _tuned_in(raw: bytes) -> dict[str, str]:

@@ -161,3 +161,24 @@ def test_a_bundle_carries_the_root_and_a_lock_knows_it(cache: Path, tmp_path: Pa
     ran(0, "pack", tmp_path / "node", "--store", "moe-configs", "-o", tmp_path / "b.tar.gz")
     refused = run_here("unpack", tmp_path / "b.tar.gz", "--cache-dir", tmp_path / "third", "--lock", lock)
     assert refused.code == 1 and "not the bundle of" in refused.err and not (tmp_path / "third").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "moe_configs/configs/triton_3_6_0/E=9,N=64,device_name=NVIDIA_H200.json",
+        "moe_configs/configs/triton_3_8_0",
+        "flashinfer/autotune/0.7.2/sm90/0123456789abcdef/rank_tp0_pp0_dp0.json",
+        "flashinfer",
+    ],
+)
+def test_a_lock_does_not_hold_over_what_a_server_reads_through_a_link(
+    cache: Path, tmp_path: Path, name: str
+) -> None:
+    lock = write_lock(cache)
+    assert ran(0, "verify", cache, "--lock", lock)["ok"]
+    behind = write(tmp_path / "behind.json", {}) if name.endswith(".json") else tmp_path
+    (cache / name).parent.mkdir(parents=True, exist_ok=True)
+    (cache / name).symlink_to(behind)
+    told = ran(1, "verify", cache, "--lock", lock)
+    assert told["differences"] == [f"{name}: no regular file, so no lock can pin it"]
