@@ -27,13 +27,13 @@ MOST_LINES = {
     "__init__": 14, "autotune": 2284, "devices": 603, "flashinfer": 1080, "folding": 653, "baking": 617,
     "moe_configs": 839, "config_files": 318, "config_tuning": 551, "pins": 171, "forward": 896, "ghost":
     6558, "graphs": 384, "layers": 1924, "models": 1316, "decoder": 1030, "moe": 1126, "record": 796,
-    "server": 2770, "sglang": 2828, "simulate": 842, "start": 579, "__main__": 6, "asking": 702,
-    "cache": 3062, "cli": 1233, "commands": 3268, "compile": 1028,
-    "deployment": 2466, "errors": 38, "explain": 539, "export":
-    411, "fleet": 1439, "keys": 838, "locks": 18, "log_lines": 200, "markdown": 55,
-    "memory": 3183, "processes": 684,
-    "reading": 104, "recorded": 573, "server_log": 1679, "servers": 1231, "ship": 4977,
-    "start_report": 1242, "stores": 2450, "units": 82, "verify": 2817, "warm": 1968, "web_page": 34,
+    "server": 2770, "sglang": 2828, "simulate": 842, "start": 579, "__main__": 6, "asking": 700,
+    "cache": 3060, "cli": 1231, "commands": 3266, "compile": 1026,
+    "deployment": 2462, "errors": 38, "explain": 537, "export":
+    411, "fleet": 1437, "keys": 838, "locks": 18, "log_lines": 200, "markdown": 55,
+    "memory": 3179, "processes": 680,
+    "reading": 104, "recorded": 573, "server_log": 1677, "servers": 1231, "ship": 4971,
+    "start_report": 1238, "stores": 2450, "units": 82, "verify": 2809, "warm": 1958, "web_page": 34,
     "writing": 123,
 }  # fmt: skip
 

@@ -1,7 +1,5 @@
 """A question to a server: its flags and variables, as the user gave them, and a GPU of our table."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +40,7 @@ class Question:
     def model(self) -> str:
         return value_of(self.argv, MODEL_FLAGS) or ""
 
-    def with_flags(self, flags: Sequence[str]) -> Question:
+    def with_flags(self, flags: Sequence[str]) -> "Question":
         """Return the same start with these flags at the end, where they win over earlier ones."""
         return replace(self, argv=(*self.argv, *flags))
 

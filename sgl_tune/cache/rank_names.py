@@ -1,7 +1,5 @@
 """The ranks in the names of SGLang's and vLLM's cache files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -23,7 +21,7 @@ class RankName(NamedTuple):
 
     @staticmethod
     @lru_cache(maxsize=4096)
-    def parse(filename: str) -> RankName | None:
+    def parse(filename: str) -> "RankName | None":
         match = _RANK.fullmatch(filename)
         return RankName(int(match[1]), int(match[2]), int(match[3]), match[4]) if match else None
 
@@ -48,7 +46,7 @@ class VllmRank(NamedTuple):
     rank: int
 
     @staticmethod
-    def parse(filename: str) -> VllmRank | None:
+    def parse(filename: str) -> "VllmRank | None":
         match = _VLLM_RANK.fullmatch(filename)
         return VllmRank(int(match[1]), int(match[2])) if match else None
 

@@ -1,7 +1,5 @@
 """The only place that prints: results go to stdout, notes and errors go to stderr."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -125,7 +123,7 @@ class Output:
         """Whether messages go to a terminal, where a progress line can be rewritten in place."""
         return self._stderr.isatty()
 
-    def progress(self, label: str, total: int | None = None) -> ProgressLine:
+    def progress(self, label: str, total: int | None = None) -> "ProgressLine":
         silent = self.format is Format.quiet or (self.format is Format.json and not self.is_live)
         return ProgressLine(None if silent else self._stderr, label, total)
 
@@ -155,7 +153,7 @@ class ProgressLine:
         self._next = self._started + patience
         self._shown = 0
 
-    def __enter__(self) -> ProgressLine:
+    def __enter__(self) -> "ProgressLine":
         return self
 
     def advance(self, steps: int = 1, detail: str = "") -> None:

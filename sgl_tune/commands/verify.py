@@ -1,7 +1,5 @@
 """`sgl-tune verify`: predict what the next server start does with every file, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -157,7 +155,7 @@ class Judged(NamedTuple):
     report: VerifyReport
     stores: Sequence[StoreReport]
     replayed: Sequence[ReplayedCache] | None
-    answer: Served | None
+    answer: "Served | None"
     verdict: str
     ok: bool
 
@@ -212,7 +210,7 @@ def _show(out: Output, machine: Target, found: Judged, format: FindingsFormat) -
     )
 
 
-def _scope(out: Output, told: Told, stores: Sequence[StoreReport]) -> tuple[Scope, Served | None]:
+def _scope(out: Output, told: Told, stores: Sequence[StoreReport]) -> "tuple[Scope, Served | None]":
     """Return the files to judge: as a server answers if one can be asked, else as the runtime core plans."""
     asked = told.asked._replace(stores=frozenset(one.stored.path for one in stores))
     if asked.names_a_deployment or asked.by.server is not None:

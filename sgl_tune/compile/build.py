@@ -2,8 +2,6 @@
 stay: ninja continues from there, and compiles an incomplete object again. Each module is built under
 FlashInfer's own lock, so that a server that starts meanwhile waits for it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re
@@ -104,7 +102,7 @@ class _Yard:
         self._pump = Pump()
         self._names = {task.name for task in tasks}
 
-    def __enter__(self) -> _Yard:
+    def __enter__(self) -> "_Yard":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,7 +1,5 @@
 """Find the server's own arguments in what people paste: a shell line, wrappers, containers."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence
@@ -50,7 +48,7 @@ class Launch:
     behind_router: bool = False
     container: Container | None = None
 
-    def within(self, environment: dict[str, Word], container: Container | None = None) -> Launch:
+    def within(self, environment: dict[str, Word], container: Container | None = None) -> "Launch":
         merged = {**environment, **self.environment}
         return replace(self, environment=merged, container=self.container or container)
 

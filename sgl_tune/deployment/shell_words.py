@@ -1,7 +1,5 @@
 """Cut a command's text into the words that a shell would pass. Nothing is run or expanded."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -53,7 +51,7 @@ class Word(str):
 
     expands: str = ""
 
-    def part(self, text: str) -> Word:
+    def part(self, text: str) -> "Word":
         """Return another text with the same `expands`, such as a part of the word."""
         piece = Word(text)
         piece.expands = self.expands

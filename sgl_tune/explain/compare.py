@@ -1,7 +1,5 @@
 """Compare two servers' accounts of one command, and what their complete starts tune."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,7 +36,7 @@ class Comparison:
     after: Account
     plans: tuple[RecordedPlan, RecordedPlan] | None = None
     unasked: str | None = None
-    caches: tuple[Survival, ...] = ()
+    caches: "tuple[Survival, ...]" = ()
 
     @property
     def differences(self) -> tuple[Difference, ...]:

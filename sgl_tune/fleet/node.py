@@ -1,7 +1,5 @@
 """One machine, parsed from a line of `sgl-tune env --format json`, which anyone may have written."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -42,7 +40,7 @@ class Told:
     message: str
 
     @classmethod
-    def of(cls, found: Finding, longest: int = 240) -> Told:
+    def of(cls, found: Finding, longest: int = 240) -> "Told":
         message = found.message if len(found.message) <= longest else f"{found.message[: longest - 3]}..."
         return cls(found.code, found.severity.value, message)
 
@@ -138,7 +136,7 @@ def lookups_of(loaded: Loaded, reader: FlashInfer) -> list[str]:
     ]
 
 
-def asked_lookups(op: TunedOp, reader: FlashInfer, asked_by: str) -> Mapping[str, int]:
+def asked_lookups(op: "TunedOp", reader: FlashInfer, asked_by: str) -> Mapping[str, int]:
     """Return the digests by which an op's lookups find their entries, with the bucket of each."""
     return {
         _lookup(entry.key, op.runner, op.policy, reader): entry.bucket

@@ -1,7 +1,5 @@
 """Starts of the user's own server on the ghost."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,7 +39,7 @@ _GRAPHS = ("cuda_graph_max_bs", "cuda_graph_max_bs_decode")
 @contextmanager
 def server_starter(
     asked: MemoryOptions, server: Server, total_bytes: int | None, out: Output
-) -> Iterator[ServerStarter]:
+) -> "Iterator[ServerStarter]":
     """Yield what starts the server. `total_bytes`: the GPU's memory, if a log says it."""
     total = parse_size(asked.gpu_memory, "--gpu-memory") if asked.gpu_memory else total_bytes
     taken = parse_size(asked.taken, "--taken") if asked.taken else 0

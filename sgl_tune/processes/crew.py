@@ -1,7 +1,5 @@
 """Processes that work for us: send commands to each, read events from all, and see how they ended."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -154,7 +152,7 @@ class Crew:
             self.close()
             raise
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> "Crew":
         return self
 
     def __exit__(

@@ -1,7 +1,5 @@
 """Turn Ctrl-C, SIGTERM and SIGHUP into one exception in the main thread, and end as each of them requires."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -23,7 +21,7 @@ class Interruption(BaseException):
         self.number, self.said = number, said
         super().__init__(str(self))
 
-    def saying(self, said: str) -> Interruption:
+    def saying(self, said: str) -> "Interruption":
         return type(self)(self.number, said)
 
     def __str__(self) -> str:

@@ -1,7 +1,5 @@
 """Read the lines of a server's log in order, and collect the starts that they show."""
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Callable
@@ -31,7 +29,7 @@ _ELAPSED = re.compile(r"(?:elapsed=|Time elapsed: )(\d{1,7}(?:\.\d{1,6})?)")
 
 def read_starts(
     path: Path, ready: re.Pattern[str] | None = None, advance: Callable[[int], None] = lambda count: None
-) -> Reader:
+) -> "Reader":
     reader, parse = Reader(ready), line_parser()
     for raw in log_pieces(path):
         advance(len(raw))

@@ -1,7 +1,5 @@
 """Start a server ourselves: its output is passed on, and its lines are timed as they arrive."""
 
-from __future__ import annotations
-
 import os
 import re
 import selectors
@@ -107,7 +105,7 @@ class _Server:
             os.set_blocking(pipe.fileno(), False)
             self._selector.register(pipe, selectors.EVENT_READ, sink)
 
-    def __enter__(self) -> _Server:
+    def __enter__(self) -> "_Server":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -2,8 +2,6 @@
 which all others wait. A line that all ranks print is a meeting, which ends when the last rank has printed
 it. Until then the rank that is behind delays the start, so the seconds count for that rank's phase."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -142,7 +140,7 @@ def _moments(tracks: Iterable[_Track], began: float, end: float) -> list[float]:
     return sorted({began, end, *(began + step * int((moment - began) / step) for moment in moments)})
 
 
-def _chosen(held: _Held, others: Sequence[_Track], moment: float) -> tuple[str, str]:
+def _chosen(held: "_Held", others: Sequence[_Track], moment: float) -> tuple[str, str]:
     behind = held.back(moment)
     heard = [span for track in others if (span := track.at(moment))]
     if behind and all(track.marks and track.marks[0][0] <= moment for track in behind):

@@ -1,7 +1,5 @@
 """Check which entries of a loadable file will serve a lookup, and which lookups of a deployment find none."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -192,12 +190,12 @@ def _shapes(parts: KeyParts) -> tuple[str, str, Profile]:
     return parts.op, parts.runner, parts.profile
 
 
-def _missing_buckets(op: TunedOp, asked_by: str, loaded: Loaded, reader: FlashInfer) -> list[int]:
+def _missing_buckets(op: "TunedOp", asked_by: str, loaded: Loaded, reader: FlashInfer) -> list[int]:
     asked = (entry for entry in op.entries if entry.asked_by == asked_by)
     return sorted({entry.bucket for entry in asked if not _hits(entry.key, op, loaded, reader)})
 
 
-def _hits(key: str, op: TunedOp, loaded: Loaded, reader: FlashInfer) -> bool:
+def _hits(key: str, op: "TunedOp", loaded: Loaded, reader: FlashInfer) -> bool:
     choice = loaded.entries.get(key)
     if choice is None or (reader.matches_runners and choice[0] != op.runner):
         return False

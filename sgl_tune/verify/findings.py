@@ -1,7 +1,5 @@
 """The results of `verify`: a verdict per file, and findings with a code, a sentence and a remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
@@ -195,7 +193,7 @@ class VerifyReport(NamedTuple):
             "findings": [found.to_json() for found in self.findings],
         }
 
-    def remedied(self, advice: str, command: str) -> VerifyReport:
+    def remedied(self, advice: str, command: str) -> "VerifyReport":
         """Return the report with this command in place of the advice to write it."""
 
         def paste(found: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -1,7 +1,5 @@
 """The result of a replay: which entries now lose to the default, and whether all became slower."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +23,7 @@ class ReplayedCache(NamedTuple):
     """The replay of a cache. `path`: the file whose entries were timed."""
 
     path: Path
-    judgements: tuple[Judgement, ...]
+    judgements: "tuple[Judgement, ...]"
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, Any]:

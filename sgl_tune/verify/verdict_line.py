@@ -1,8 +1,6 @@
 """The last line of `verify`: what the next start loads, or that no server was asked. Above it stand the
 stores: items counted by fate, and each kind of fault once with an example."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -28,7 +26,7 @@ _SAYS = {
 
 def verdict_line(
     report: VerifyReport,
-    plans: Sequence[Plan],
+    plans: "Sequence[Plan]",
     ok: bool,
     stores: str | None = None,
     doubts: Sequence[str] = (),
@@ -57,7 +55,7 @@ def _faults(report: VerifyReport) -> str:
     return some(list(dict.fromkeys(found.code for found in faults if found.severity is worst)))
 
 
-def _loads(files: Sequence[FileReport], plans: Sequence[Plan], server: str | None) -> str:
+def _loads(files: Sequence[FileReport], plans: "Sequence[Plan]", server: str | None) -> str:
     used = sum(file.verdict in (Verdict.HIT, Verdict.PARTIAL) for file in files)
     unknown = sum(file.verdict is Verdict.UNKNOWN for file in files)
     loads = f"{used} of {count(len(files), 'file')}"

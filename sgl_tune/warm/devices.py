@@ -1,7 +1,5 @@
 """Choose the devices that search, and check that the target will use what they find."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,7 +44,7 @@ def check_importable() -> None:
         ) from error
 
 
-def check_target(deployment: Deployment, devices: Devices, here: tuple[Gpu, ...]) -> None:
+def check_target(deployment: "Deployment", devices: Devices, here: tuple[Gpu, ...]) -> None:
     """Refuse to tune with another FlashInfer or GPU than the one that will read the cache."""
     require_flashinfer(deployment.inputs.flashinfer_version)
     arch = CPU.arch if devices.kind == "cpu" else here[devices.gpus[0]].arch

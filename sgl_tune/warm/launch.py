@@ -1,7 +1,5 @@
 """Run one worker per device: send jobs, pass their messages on, and name the worker that failed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -43,7 +41,7 @@ class Workers:
         for member in self._crew.members:
             member.send(TEAM, rank=member.number, size=fleet.workers, device=fleet.device)
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> "Workers":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,8 +1,6 @@
 """The process that times a cache's entries again. It loads each file as a server does and looks entries
 up."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +31,7 @@ def main(child: Child) -> None:
         child.say(DONE, report=_replay(cache, device, tuner))
 
 
-def _replay(cache: Any, device: Device, tuner: ReplayTuner) -> dict[str, Any]:
+def _replay(cache: Any, device: "Device", tuner: "ReplayTuner") -> dict[str, Any]:
     from runtime.autotune.installed import tuning_mode
     from runtime.start.rehearsal import Rehearsal
 

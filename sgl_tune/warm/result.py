@@ -1,7 +1,5 @@
 """The result of a warm: what the workers measured, and what was written and proven."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -79,7 +77,7 @@ def _cache_report(data: dict[str, Any]) -> CacheReport:
 class WarmCache:
     """The result of one cache key."""
 
-    plan: CachePlan
+    plan: "CachePlan"
     report: CacheReport
     written: Written
     proof: Proof | None
@@ -109,7 +107,7 @@ class WarmCache:
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    plan: Plan | RecordedPlan
+    plan: "Plan | RecordedPlan"
     caches: tuple[WarmCache, ...]
     seconds_by_stage: dict[str, float]
     seconds_by_step: dict[str, dict[str, float]]  # seconds inside the worker and the prover

@@ -1,7 +1,5 @@
 """Show a search while it runs: a table that is redrawn on a terminal, or plain lines in a log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -108,7 +106,7 @@ def _live_table() -> Iterator[Listener]:
         yield listen
 
 
-def _render(ops: dict[str, dict[int, _Bucket]]) -> Table:
+def _render(ops: dict[str, dict[int, _Bucket]]) -> "Table":
     """Return a table with every bucket of the current op, and one line per finished op."""
     from rich.table import Table
 

@@ -1,7 +1,5 @@
 """One start of one rank of the core, as data that can be sent to another process. No torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,11 +47,11 @@ class Start:
             graphs_ascending=ASCENDING in self.behaviours,
         )
 
-    def alone(self) -> Start:
+    def alone(self) -> "Start":
         """Return the start as one GPU measures it: the peers' share is computed and takes no buffers."""
         return replace(self.as_measured(), has_peers=False)
 
-    def as_measured(self) -> Start:
+    def as_measured(self) -> "Start":
         """Return the start as it is measured. No tactic is profiled, and experts that FlashInfer does not
         tune use FlashInfer's own kernels."""
         kernels = self.runtime.kernels

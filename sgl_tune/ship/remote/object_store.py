@@ -1,7 +1,5 @@
 """`s3://`, `gs://`, `hf://`, `file://`: keep a bundle and its signature there, through fsspec."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import tempfile
@@ -80,7 +78,7 @@ class ObjectStore:
         self._files: Any = fsspec.filesystem(self.name.scheme, skip_instance_cache=True, **settings)
         self._folder = self._files._strip_protocol(self.name.place)
 
-    def push(self, bundle: Path, machine: Machine, alone: bool, key: PrivateKey | None) -> Pushed:
+    def push(self, bundle: Path, machine: Machine, alone: bool, key: "PrivateKey | None") -> Pushed:
         name = self.name.bundle or checked_bundle(bundle.name)
         about = described(bundle, machine, self._how.progress)
         signature = signature_of(key, about.digest) if key else read_signature(bundle)

@@ -1,8 +1,6 @@
 """Names in a registry, and web addresses. A text that two libraries could read differently is refused, so
 that the host that was checked is the host that is connected to."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from dataclasses import dataclass
@@ -50,7 +48,7 @@ class Name:
     def reference(self) -> str | None:
         return self.digest or self.tag
 
-    def origin(self, scheme: str) -> Origin:
+    def origin(self, scheme: str) -> "Origin":
         address = read_address(f"{scheme}://{self.registry}")
         assert address is not None  # `parse_name` has checked it
         return address.origin

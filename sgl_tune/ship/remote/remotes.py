@@ -1,8 +1,6 @@
 """The places to push to and pull from: one line per URL scheme, and one module behind it; how long they may
 take."""
 
-from __future__ import annotations
-
 import re
 import signal
 import threading
@@ -158,7 +156,7 @@ class Absent(UsageError):
 
 
 class Remote(Protocol):
-    def push(self, bundle: Path, machine: Machine, alone: bool, key: PrivateKey | None) -> Pushed:
+    def push(self, bundle: Path, machine: Machine, alone: bool, key: "PrivateKey | None") -> Pushed:
         """Send a bundle with the signature beside it, and a new one by `key`. `alone`: remove all others."""
 
     def pull(self, folder: Path, machine: Machine) -> AbstractContextManager[Pulled]:
