@@ -28,12 +28,12 @@ MOST_LINES = {
     "moe_configs": 839, "config_files": 318, "config_tuning": 551, "pins": 171, "forward": 896, "ghost":
     6558, "graphs": 384, "layers": 1924, "models": 1316, "decoder": 1030, "moe": 1126, "record": 796,
     "server": 2770, "sglang": 2828, "simulate": 842, "start": 579, "__main__": 6, "asking": 700,
-    "cache": 3060, "cli": 1231, "commands": 3266, "compile": 1026,
+    "cache": 3060, "cli": 1231, "commands": 3267, "compile": 1026,
     "deployment": 2462, "errors": 38, "explain": 537, "export":
-    411, "fleet": 1437, "keys": 838, "locks": 18, "log_lines": 200, "markdown": 55,
-    "memory": 3179, "processes": 680,
-    "reading": 104, "recorded": 573, "server_log": 1677, "servers": 1231, "ship": 4971,
-    "start_report": 1238, "stores": 2450, "units": 82, "verify": 2809, "warm": 1958, "web_page": 34,
+    411, "fleet": 1435, "keys": 838, "locks": 18, "log_lines": 200, "markdown": 55,
+    "memory": 3173, "processes": 680,
+    "reading": 104, "recorded": 573, "server_log": 1677, "servers": 1231, "ship": 4965,
+    "start_report": 1234, "stores": 2450, "units": 82, "verify": 2795, "warm": 1958, "web_page": 34,
     "writing": 123,
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from sgl_tune.pins.check import refuse_another
 from sgl_tune.ship.arrival import Wanted, arrive, arrived_json, is_address, land, show_arrived
 from sgl_tune.ship.options import LandingOptions, RemoteOptions
 from sgl_tune.ship.remote.described import machine_for
-from sgl_tune.ship.signing.signature import signatures_beside
+from sgl_tune.ship.signing.signature import read_signature
 from sgl_tune.verify.environment import read_target
 
 
@@ -49,7 +49,8 @@ def unpack(
         arrived, _ = land(out, wanted, how, machine, landing.force)
     else:
         file = Path(bundle)
-        how = dataclasses.replace(how, guard=dataclasses.replace(guard, signatures=signatures_beside(file)))
+        beside = tuple(filter(None, [read_signature(file)]))
+        how = dataclasses.replace(how, guard=dataclasses.replace(guard, signatures=beside))
         arrived = arrive(out, file, bundle, how, machine, landing.force)
     out.result(
         arrived_json(arrived),

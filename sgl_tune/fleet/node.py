@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from runtime.flashinfer.versions import HOT, FlashInfer
 from runtime.record.checked import WrongMember, from_plain, to_plain
+from sgl_tune.cache.asked import TunedOp
 from sgl_tune.cache.loader import Loaded
 from sgl_tune.cli.out import SCHEMA_VERSION
 from sgl_tune.deployment.versions import Gpu
@@ -17,9 +18,6 @@ from sgl_tune.reading import LARGEST_TEXT, NoJson, NoObject, object_of, open_reg
 from sgl_tune.units import human_bytes, shown
 from sgl_tune.verify.environment import Target
 from sgl_tune.verify.findings import Finding
-
-if TYPE_CHECKING:
-    from sgl_tune.cache.asked import TunedOp
 
 _LONGEST_NAME = 253  # the longest host name
 _LARGEST_FILE = 16 << 30
@@ -136,7 +134,7 @@ def lookups_of(loaded: Loaded, reader: FlashInfer) -> list[str]:
     ]
 
 
-def asked_lookups(op: "TunedOp", reader: FlashInfer, asked_by: str) -> Mapping[str, int]:
+def asked_lookups(op: TunedOp, reader: FlashInfer, asked_by: str) -> Mapping[str, int]:
     """Return the digests by which an op's lookups find their entries, with the bucket of each."""
     return {
         _lookup(entry.key, op.runner, op.policy, reader): entry.bucket

@@ -67,10 +67,6 @@ class Compilers:
         """Return what is being compiled now."""
         return sorted({what or phase for phase, what in self._running.copy()})
 
-    @property
-    def are_at_work(self) -> bool:
-        return bool(self._running)
-
     def close(self) -> None:
         self._stop.set()
         self._thread.join()

@@ -123,7 +123,7 @@ class _Server:
     @property
     def moved_at(self) -> float:
         """Return when the server last printed something, or when one of its compilers last ran."""
-        return time.monotonic() if self._compilers.are_at_work else self._moved_at
+        return time.monotonic() if self._compilers.at_work else self._moved_at
 
     @property
     def doing(self) -> str:

@@ -34,22 +34,14 @@ class User(NamedTuple):
 
 def find_user(name: str, option: str = "--as-user") -> User:
     """Find a user by name or by number. A container's user need not have a name on this machine."""
-    number = int(name) if name.isdecimal() and len(name) <= len(str(_LARGEST_UID)) else None
-    if number is None or number > _LARGEST_UID:
-        entry = _named(name, option)
-    else:
-        try:
-            entry = pwd.getpwuid(number)
-        except KeyError:
-            return User(f"uid {number}", number, frozenset({number}))
-    return User(entry.pw_name, entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)))
-
-
-def _named(name: str, option: str) -> pwd.struct_passwd:
+    is_number = name.isdecimal() and len(name) <= len(str(_LARGEST_UID)) and int(name) <= _LARGEST_UID
     try:
-        return pwd.getpwnam(name)
+        entry = pwd.getpwuid(int(name)) if is_number else pwd.getpwnam(name)
     except (KeyError, ValueError):
+        if is_number:
+            return User(f"uid {int(name)}", int(name), frozenset({int(name)}))
         raise UsageError(f"{option} {name}: no such user here", f"give the number: {option} 1000") from None
+    return User(entry.pw_name, entry.pw_uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)))
 
 
 class Access:

@@ -2,17 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from runtime.flashinfer.versions import COLD, HOT, FlashInfer, Policy
+from sgl_tune.cache.asked import TunedOp
 from sgl_tune.cache.loader import Loaded, could_be_tactic, is_written
 from sgl_tune.cache.record import KeyParts, Profile, parse_key
 from sgl_tune.units import count, some
 from sgl_tune.verify.expected import WARM, Expected
 from sgl_tune.verify.findings import Finding, Severity, finding
-
-if TYPE_CHECKING:
-    from sgl_tune.cache.asked import TunedOp
 
 _MISS_SECONDS_EMPTY = 27e-6
 _MISS_SECONDS_PER_ENTRY = (2.65e-3 - 27e-6) / 20_000  # measured at 20,000 entries; the scan is linear
@@ -190,12 +188,12 @@ def _shapes(parts: KeyParts) -> tuple[str, str, Profile]:
     return parts.op, parts.runner, parts.profile
 
 
-def _missing_buckets(op: "TunedOp", asked_by: str, loaded: Loaded, reader: FlashInfer) -> list[int]:
+def _missing_buckets(op: TunedOp, asked_by: str, loaded: Loaded, reader: FlashInfer) -> list[int]:
     asked = (entry for entry in op.entries if entry.asked_by == asked_by)
     return sorted({entry.bucket for entry in asked if not _hits(entry.key, op, loaded, reader)})
 
 
-def _hits(key: str, op: "TunedOp", loaded: Loaded, reader: FlashInfer) -> bool:
+def _hits(key: str, op: TunedOp, loaded: Loaded, reader: FlashInfer) -> bool:
     choice = loaded.entries.get(key)
     if choice is None or (reader.matches_runners and choice[0] != op.runner):
         return False

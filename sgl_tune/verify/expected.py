@@ -1,18 +1,14 @@
 """What is known about a cache before it is judged: the SGLang that reads it, and its lookups."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from runtime.flashinfer.versions import number
 from runtime.sglang.kept_files import KeptFiles, kept_files
 from runtime.sglang.releases import NEWEST
+from sgl_tune.cache.asked import CachePlan, TunedOp
 from sgl_tune.cache.layouts.cache import Cache
 from sgl_tune.cache.manifest import BrokenManifest, Manifest
-
-if TYPE_CHECKING:
-    from sgl_tune.cache.asked import CachePlan, TunedOp
 
 WARM = "sgl-tune warm with the server's own flags"
 BY_ITSELF = "start the server once: it tunes and saves them itself, which sgl-tune cannot do for it"
@@ -29,11 +25,11 @@ class Expected(NamedTuple):
     way_out: str = WARM
 
     @classmethod
-    def of(cls, plan: CachePlan, ops: tuple[TunedOp, ...], way_out: str) -> Expected:
+    def of(cls, plan: CachePlan, ops: tuple[TunedOp, ...], way_out: str) -> "Expected":
         names = tuple(tuple(path.rsplit("/", 1)[-1] for path in group) for group in plan.groups)
         return cls(plan.folder, plan.key, names, ops, way_out)
 
-    def named_as_in(self, cache: Cache) -> Expected:
+    def named_as_in(self, cache: Cache) -> "Expected":
         """Return this with the cache's own file names, if a plan cannot know the GPU in the names."""
         there = {file.rank._replace(gpu=None).filename: file.path.name for file in cache.files if file.rank}
         groups = tuple(

@@ -145,7 +145,7 @@ def _run(records: Iterable[dict[str, Any]]) -> Run:
         if event in ("run", "facts"):
             about |= {name: value for name, value in record.items() if name != "event"}
         elif event == "begin":
-            unfinished.append(_text(record["phase"]))
+            unfinished.append(from_plain(str, record["phase"], "phase"))
         elif event == "end":
             phases.append(from_plain(Phase, record, "phase"))
             unfinished.remove(phases[-1].name)
@@ -153,12 +153,6 @@ def _run(records: Iterable[dict[str, Any]]) -> Run:
             failure = from_plain(Failure, record, "failure")
             unfinished.clear()
     return Run(about, tuple(phases), failure, tuple(unfinished))
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"a phase is called {value!r}")
-    return value
 
 
 def predict_all(starts: Sequence[Start]) -> list[MemoryReport]:

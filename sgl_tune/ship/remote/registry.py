@@ -114,8 +114,13 @@ class RegistryRemote:
             old = [] if alone else self._pushed_before()
             beside = [one for one in old if not image.is_same_place(one, entry)]
             lines = sorted([*beside, entry], key=lambda one: str(one["digest"]))
-            raw = image.make_index(lines)
-            self._repository.put_document(raw, INDEX, str(self.name.tag))
+            index = {
+                "schemaVersion": 2,
+                "mediaType": INDEX,
+                "artifactType": image.ARTIFACT,
+                "manifests": lines,
+            }
+            self._repository.put_document(image.as_bytes(index), INDEX, str(self.name.tag))
             time.sleep(SETTLE_SECONDS)
             now = self._pushed_before()
             if any(one["digest"] == entry["digest"] for one in now):

@@ -55,12 +55,6 @@ def platform_json(platform: str) -> dict[str, str]:
     return dict(zip(("os", "architecture", "variant"), platform.split("/"), strict=False))
 
 
-def make_index(entries: Sequence[Mapping[str, Any]]) -> bytes:
-    return as_bytes(
-        {"schemaVersion": 2, "mediaType": INDEX, "artifactType": ARTIFACT, "manifests": list(entries)}
-    )
-
-
 def make_entry(digest: str, size: int, platform: str, told: Mapping[str, str]) -> dict[str, Any]:
     there = {"platform": platform_json(platform)} if is_platform(platform) else {}
     return descriptor(IMAGE, digest, size, artifactType=ARTIFACT, annotations=dict(told), **there)

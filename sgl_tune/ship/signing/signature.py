@@ -75,11 +75,6 @@ def read_signature(bundle: Path) -> Signature | None:
         raise CheckFailed(f"{path} cannot be read: {error.strerror}") from None
 
 
-def signatures_beside(bundle: Path) -> tuple[Signature, ...]:
-    found = read_signature(bundle)
-    return (found,) if found else ()
-
-
 def write_signature(bundle: Path, signature: Signature) -> Path:
     path = signature_path(bundle)
     write_text(path, signature.text)
