@@ -46,16 +46,10 @@ def caged(
     script.write_text(start + textwrap.dedent(body))
     ours, theirs = os.pipe()
     told = {"stream": theirs, "work": str(work), "writable": [*map(str, writable)], "code": [*map(str, code)]}
-    done = subprocess.run(
-        [sys.executable, "-I", script, json.dumps(told)],
-        pass_fds=[theirs],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=work,
-        env={"HOME": str(work), "PATH": "/usr/bin:/bin", "TMPDIR": str(work)},
-        timeout=120,
-    )
+    command = [sys.executable, "-I", script, json.dumps(told)]
+    variables = {"HOME": str(work), "PATH": "/usr/bin:/bin", "TMPDIR": str(work)}
+    streams = {"pass_fds": [theirs], "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(command, cwd=work, env=variables, timeout=120, **streams)
     os.close(theirs)
     with os.fdopen(ours) as stream:
         events = [json.loads(line) for line in stream]

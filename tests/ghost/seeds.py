@@ -136,9 +136,8 @@ def main(wanted: Sequence[str]) -> int:
 
 def shown_in_readme() -> tuple[str, str]:
     """Return the command that README shows for this failure, and the lines below it."""
-    blocks = re.findall(
-        r"```console\n\$ (sgl-tune (?:[^\n]*\\\n)*[^\n]*)\n(.*?)```", README.read_text(), re.DOTALL
-    )
+    text = README.read_text()
+    blocks = re.findall(r"```console\n\$ (sgl-tune (?:[^\n]*\\\n)*[^\n]*)\n(.*?)```", text, re.DOTALL)
     (found,) = [block for block in blocks if RELEASE in block[0]]
     return found
 

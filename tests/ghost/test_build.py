@@ -27,14 +27,9 @@ print(library([Path(sys.argv[1])], Path(sys.argv[2])))
 
 
 def first_use(site: Path, cache: Path, **variables: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", FIRST_USE, str(site), str(cache)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **variables},
-        start_new_session=True,
-    )
+    command = [sys.executable, "-c", FIRST_USE, str(site), str(cache)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env={**os.environ, **variables}, start_new_session=True, **streams)
 
 
 def folders(cache: Path) -> list[Path]:
@@ -71,9 +66,7 @@ def test_a_function_that_is_wanted_later_builds_anew(tmp_path: Path) -> None:
     assert library([make_environment(tmp_path / "site", extra=extra)], tmp_path).name != built().name
 
 
-def test_two_first_uses_at_once_build_once_also_over_a_file(
-    tmp_path: Path, counting_compiler: dict[str, str]
-) -> None:
+def test_two_at_once_build_once_also_over_a_file(tmp_path: Path, counting_compiler: dict[str, str]) -> None:
     (tmp_path / "cache/ghost").mkdir(parents=True)
     (tmp_path / "cache/ghost" / built().name).touch()
     both = [first_use(environment(), tmp_path / "cache", **counting_compiler) for _ in range(2)]
@@ -124,9 +117,7 @@ def test_a_half_built_folder_is_not_whole(how: str, tmp_path: Path) -> None:
     assert not is_whole(folder)
 
 
-def test_without_a_compiler_one_line_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(NotBuilt) as found:
@@ -136,9 +127,7 @@ def test_without_a_compiler_one_line_says_what_to_install(
     assert not (tmp_path / "ghost").exists()
 
 
-def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_build_leaves_one_line_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version = '[ "$1" = --version ] && echo "cc 1.0" && exit 0'
     program(tmp_path / "cc", f'{version}\necho "x.c:1: error: no stdio.h" >&2; exit 1')
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -147,9 +136,7 @@ def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(
     assert folders(tmp_path) == []
 
 
-def test_the_compiler_of_the_ziglang_wheel_in_the_servers_environment_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_servers_ziglang_wheel_has_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zig = program(tmp_path / "ziglang/zig", "echo clang version 20")
     monkeypatch.setenv("PATH", "/usr/bin/nowhere")
     monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
@@ -191,9 +178,7 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("system", "machine"), [("darwin", "arm64"), ("linux", "ppc64le"), ("linux", "armv7l")]
 )
-def test_another_machine_is_one_line(
-    system: str, machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_machine(system: str, machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build.sys, "platform", system)
     monkeypatch.setattr(build.platform, "machine", lambda: machine)
     with pytest.raises(NotBuilt, match=f"this is {system} on {machine}"):

@@ -152,9 +152,7 @@ libc.system(b"echo x > {outside}/shell; echo shell >&2")
     assert (outside / "there").read_text() == "kept"
 
 
-def test_links_out_of_the_work_folder_lead_to_nothing_that_can_be_written(
-    work: Path, outside: Path, here: Said
-) -> None:
+def test_links_out_of_the_work_folder_lead_to_nothing_writable(work: Path, outside: Path, here: Said) -> None:
     needs(here, "files")
     work.mkdir()
     (work / "out").symlink_to(outside)

@@ -41,9 +41,7 @@ def test_what_decides_sizes_is_passed_on_word_for_word(model: Path) -> None:
     assert check(model, *words).argv == ("--model-path", str(model), *words)
 
 
-def test_a_path_becomes_absolute_since_the_start_runs_elsewhere(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_become_absolute_as_starts_run_elsewhere(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(model.parent)
     (model / "scales.json").write_text("{}")
     words = ("--quantization-param-path", "model/scales.json")

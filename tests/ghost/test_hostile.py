@@ -53,9 +53,7 @@ def tree(root: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_hostile_command_loses_what_is_hostile(
-    name: str, yard: Yard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_hostile_is_lost(name: str, yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     command = COMMANDS[name]
     command.prepare(yard)
     monkeypatch.chdir(yard.root)

@@ -82,9 +82,7 @@ def test_calling_a_function_that_is_not_there_names_it(tmp_path: Path, events: E
     assert (one["kind"], one["name"], one["phase"]) == ("module", "fused.run_moe", "autotune")
 
 
-def test_a_file_that_tunes_and_asks_nothing_without_a_module_is_named(
-    events: Events, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_tunes_without_a_module_is_named(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flashinfer.ours", SimpleNamespace(__file__=tuner.__file__))
     honesty.said |= {("module", "m.size", "flashinfer/ours.py:7 make"), ("module", "n", "sglang/a.py:1 f")}
     tuner.Asked().tell()
@@ -157,9 +155,7 @@ def test_a_function_that_allocates_says_where(tmp_path: Path, events: Events) ->
         (1 << 40, "it was given an address as a number"),
     ],
 )
-def test_memory_that_nobody_can_forget_is_said(
-    tmp_path: Path, events: Events, given: object, why: str
-) -> None:
+def test_memory_that_none_can_forget_is_said(tmp_path: Path, events: Events, given: object, why: str) -> None:
     launching(tmp_path).run_op(Memory(True), given)
     assert [one["why"] for one in events("inexact")] == [f"the module is not there, and {why}"]
 
@@ -219,9 +215,7 @@ def test_a_copy_that_is_only_put_back_is_not_said(events: Events) -> None:
     assert [one["name"] for one in events("inexact")] == ["copy to the host"]
 
 
-def test_what_a_function_only_reads_stays_real(
-    tmp_path: Path, events: Events, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_things_only_read_stay_real(tmp_path: Path, events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten: list[object] = []
     monkeypatch.setattr(modules, "forget", lambda *values, mark: forgotten.extend(values))
     body = (

@@ -52,9 +52,7 @@ def test_a_quantization_that_cannot_be_read_is_said(monkeypatch: pytest.MonkeyPa
     assert "ValueError: no hf_quant_config.json" in finding["why"]
 
 
-def test_the_file_of_a_gate_has_the_model_as_it_was_typed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_file_of_a_gate_has_the_model_as_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module: Any = ModuleType(AUTOTUNE)
     module.should_run_flashinfer_autotune = lambda runner: True
     module.flashinfer_autotune_cache_path = lambda runner: tmp_path / runner.server_args.model_path.strip("/")

@@ -277,9 +277,7 @@ def test_reading_a_source_leaves_the_garbage_collector_alone(tmp_path: Path) -> 
     assert [one["collections"] for one in gc.get_stats()] == collected
 
 
-def test_what_a_start_judged_is_not_read_again_by_later_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_start_judged_later_ones_do_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, nothing in (("_by_path", {}), ("_known", {}), ("_shared", None), ("_learned", 0)):
         monkeypatch.setattr(verdict, name, nothing)
     made = module(tmp_path, body="cudaMalloc(&p, 64);")

@@ -19,17 +19,9 @@ STUB = Inexact("module", "norm.rmsnorm", "decode graphs", "", "there is no such 
 
 
 def real(**changed: object) -> RealStart:
-    start = RealStart(
-        name="first/small",
-        model="small-4l",
-        gpus=1,
-        flags=(),
-        died_in=None,
-        error="",
-        kv_tokens=100_000,
-        peaks={"weights": 10 * GIB, "decode graphs": 20 * GIB},
-        outside={"weights": 700 * MIB},
-    )
+    peaks = {"weights": 10 * GIB, "decode graphs": 20 * GIB}
+    figures = {"kv_tokens": 100_000, "peaks": peaks, "outside": {"weights": 700 * MIB}}
+    start = RealStart("first/small", "small-4l", gpus=1, flags=(), died_in=None, error="", **figures)
     return replace(start, **changed)
 
 
@@ -68,9 +60,7 @@ def test_a_record_that_is_the_real_start_is_good_and_exact() -> None:
         (real(gpus=4), 100_000, 20 * GIB - 4 * MIB - 1, False),
     ],
 )
-def test_limits_are_those_of_the_number_of_gpus(
-    start: RealStart, tokens: int, peak: int, within: bool
-) -> None:
+def test_limits_go_by_the_number_of_gpus(start: RealStart, tokens: int, peak: int, within: bool) -> None:
     found = verdict(start, record(tokens, peak))
     assert found.within is found.good is within
 

@@ -10,9 +10,7 @@ from tests.ghost.test_starts import CONFIG, NO_GRAPHS, WEIGHTS
 UNTIL_FORWARD = ["communicator", "weights", "kv pool"]  # kernels that compute nothing are no matter so far
 
 
-def test_a_measured_start_takes_its_weights_and_nothing_of_the_ghosts_half(
-    smallest: Smallest, tmp_path: Path
-) -> None:
+def test_measured_starts_take_weights_and_none_of_the_ghosts_half(smallest: Smallest, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     ghost = smallest.ghost().environment()
     argv = ["--model-path", str(tmp_path), "--attention-backend", "triton", "--sampling-backend", "pytorch"]

@@ -142,33 +142,24 @@ runpy.run_module("sgl_tune", run_name="__main__")
 def test_what_the_cage_lacks_is_said_beside_the_answer(smallest: Smallest, model: Path) -> None:
     command = ["mem-report", "--format", "json", "--gpu", "h200", "--server", str(smallest.python)]
     start = ["python", "-m", "sglang.launch_server", "--model-path", str(model), "--page-size", "x"]
-    done = subprocess.run(
-        [sys.executable, "-c", _CONFINED, *command, "--", *start],
-        env={**os.environ, "XDG_CACHE_HOME": str(BUILT.parent)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    line = [sys.executable, "-c", _CONFINED, *command, "--", *start]
+    variables = {**os.environ, "XDG_CACHE_HOME": str(BUILT.parent)}
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2, done.stderr
     lacks = json.loads(done.stdout)["cage_lacks"]
     assert "network: no network namespace can be made (unshare is not allowed here)" in lacks
     assert f"warning: the cage around the server's start lacks: {'; '.join(lacks)}" in done.stderr
 
 
-def test_a_start_that_stops_at_the_gates_settles_what_a_whole_one_does(
-    stock: Stock, model: Path, ready: Record
-) -> None:
+def test_a_start_to_the_gates_settles_what_a_whole_one_does(stock: Stock, model: Path, ready: Record) -> None:
     stopped = ask(stock, model, *SETTLED, until="gates")
     assert (stopped.ending.how, stopped.ending.phase) == ("stopped", "gates"), stopped.ending
     assert stopped.phase("kv pool") is None and stopped.cost.cpu < 3
     assert stopped.settled == ready.settled and stopped.arguments.keys() == ready.arguments.keys()
-    settled = stopped.settled
-    assert settled is not None and settled.draft is None and not settled.gate.tunes
-    assert (settled.config_class, settled.dtype, settled.kv_cache_dtype) == (
-        "LlamaConfig",
-        *2 * ("bfloat16",),
-    )
-    assert (settled.most_requests, settled.decode_graphs, settled.context_length) == (7, (1, 2, 4), 4096)
+    found = stopped.settled
+    assert found is not None and found.draft is None and not found.gate.tunes
+    assert (found.config_class, found.dtype, found.kv_cache_dtype) == ("LlamaConfig", *2 * ("bfloat16",))
+    assert (found.most_requests, found.decode_graphs, found.context_length) == (7, (1, 2, 4), 4096)
 
 
 def test_a_start_that_stops_at_its_arguments_has_nothing_else(stock: Stock, model: Path) -> None:

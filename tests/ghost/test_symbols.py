@@ -99,13 +99,8 @@ def test_a_wheels_renamed_copy_of_the_runtime_is_stood_for_too(tmp_path: Path) -
     before = functions(needs([site]), "libcudart.so.13")
     copy = tmp_path / "libcudart.faf08d9a.so.13"
     compile_library(copy, "int cudaGetDevice(void) { return 0; }", copy.name, "libcudart.so.13")
-    compile_library(
-        site / "image.so",
-        "int cudaGetDevice(void); int f(void) { return cudaGetDevice(); }",
-        "image.so",
-        "",
-        copy,
-    )
+    source = "int cudaGetDevice(void); int f(void) { return cudaGetDevice(); }"
+    compile_library(site / "image.so", source, "image.so", "", copy)
     wanted = needs([site])
     assert functions(wanted, copy.name) == {"cudaGetDevice": "libcudart.so.13"}
     assert functions(wanted, "libcudart.so.13") == before

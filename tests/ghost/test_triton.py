@@ -46,14 +46,9 @@ def launch(smallest: Smallest, tmp_path_factory: pytest.TempPathFactory) -> Laun
     work, ghost = tmp_path_factory.mktemp("work"), smallest.ghost()
 
     def launched(folder: Path, *kernels: str) -> Answers:
-        done = subprocess.run(
-            [smallest.python, "-I", SCRIPT, ghost.library / "libghost.so", folder, *kernels],
-            env={"HOME": str(work), "PATH": "/usr/bin:/bin", **ghost.environment()},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-            timeout=300,
-        )
+        command = [smallest.python, "-I", SCRIPT, ghost.library / "libghost.so", folder, *kernels]
+        env = {"HOME": str(work), "PATH": "/usr/bin:/bin", **ghost.environment()}
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
         return dict(json.loads(done.stdout.splitlines()[-1]))
 
     return launched

@@ -95,9 +95,7 @@ def test_each_step_of_a_release_is_watched_once(
 
 
 @pytest.mark.parametrize("lost", ["load_model", "capture_prefill_graph"])
-def test_a_step_that_a_release_lacks_is_an_error_that_names_it(
-    modules: dict[str, ModuleType], lost: str
-) -> None:
+def test_a_step_that_a_release_lacks_is_named(modules: dict[str, ModuleType], lost: str) -> None:
     modules({name: tuple(one for one in steps if lost not in one) for name, steps in NOW.items()})  # type: ignore[operator]
     with pytest.raises(watch.MissingPoint, match=lost):
         watch.install(meter())
@@ -113,9 +111,7 @@ def test_a_step_that_a_release_lacks_is_an_error_that_names_it(
         (server(tp_size=8, attn_dp_size=8, enable_dp_attention=True), 5),
     ],
 )
-def test_a_rank_has_the_place_that_the_launcher_gives_it(
-    arguments: SimpleNamespace, dp_rank: int | None
-) -> None:
+def test_a_rank_has_the_place_the_launcher_gives_it(arguments: SimpleNamespace, dp_rank: int | None) -> None:
     rank = 5 % arguments.tp_size
     given = ranks.of(arguments, rank)
     assert (given["tp_rank"], given["gpu_id"], given["dp_rank"]) == (rank, rank, dp_rank)
@@ -172,9 +168,7 @@ QUOTES = "Capture failed: CUDA error: out of memory. Possible solutions: none"
 
 
 @pytest.mark.parametrize(("text", "told"), [(LATER, "CUDA error: out of memory"), (QUOTES, QUOTES)])
-def test_running_out_of_memory_is_what_a_start_died_of_and_one_that_quotes_it_keeps_its_words(
-    text: str, told: str
-) -> None:
+def test_a_start_dies_of_its_memory_and_one_that_quotes_it_keeps_its_words(text: str, told: str) -> None:
     with pytest.raises(RuntimeError) as caught:
         _ends_again(text)
     found = watch.describe(caught.value)

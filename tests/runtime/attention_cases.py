@@ -151,9 +151,8 @@ def run_latent(
         chosen = [_positions(seen, keep).to(device) for seen in visible]
     for batch, part in zip(make_batches(lengths, pool), (tokens.prefixes, tokens.new), strict=True):
         selected = part(chosen) if chosen else None
-        result = attend_latent(
-            part(tokens.q), part(tokens.k).squeeze(1), kind.latent, layer, batch, pool, selected
-        )
+        q, k = part(tokens.q), part(tokens.k).squeeze(1)
+        result = attend_latent(q, k, kind.latent, layer, batch, pool, selected)
     row = pool.cache.latent_row
     stored = [row.unpack(row.pack(k)) if row else k.to(kv_dtype or dtype) for k in tokens.k]
     expected = [

@@ -99,14 +99,8 @@ class Generation:
 
     def _forward(self, batch: ForwardBatch, counts: list[int], heads: list[int]) -> torch.Tensor | None:
         peers = PeerRows(counts, heads, batch.mode is ForwardMode.EXTEND)
-        dp = plan_dp_tokens(
-            batch.num_tokens,
-            "eager",
-            self.parallel,
-            moe_a2a_backend=self.runtime.kernels.a2a,
-            peers=peers,
-            dp_rank=self.comm.layout.attn_dp_rank,
-            device=batch.input_ids.device,
-        )
+        place = {"dp_rank": self.comm.layout.attn_dp_rank, "device": batch.input_ids.device}
+        told = {"moe_a2a_backend": self.runtime.kernels.a2a, "peers": peers, **place}
+        dp = plan_dp_tokens(batch.num_tokens, "eager", self.parallel, **told)
         output = self.decoder.run_stage(batch.with_dp(dp), self.pool)
         return output.next_token_logits if isinstance(output, LogitsOutput) else None

@@ -1,6 +1,7 @@
 """Small models through the whole start, on whichever device."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +84,9 @@ def make_runner(
     rank: int = 0,
     **options: Any,
 ) -> ModelRunner:
-    return ModelRunner(
-        model,
-        parallel,
-        runtime or make_runtime(),
-        device,
-        lambda: VirtualCommunicator(parallel, rank),
-        options=StartOptions(**{"kv_tokens": 512, **options}),
-    )
+    alone = partial(VirtualCommunicator, parallel, rank)
+    asked = StartOptions(**{"kv_tokens": 512, **options})
+    return ModelRunner(model, parallel, runtime or make_runtime(), device, alone, options=asked)
 
 
 def eager_logits(runner: ModelRunner, batch: ForwardBatch) -> torch.Tensor:

@@ -20,10 +20,8 @@ def _tuner(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_an_untuned_call_misses_at_the_bucket_of_its_rows() -> None:
     with record_asked() as record:
         Layer()(rows=5)
-    assert [(asked.op[-5:], asked.bucket, asked.mode, asked.hit) for asked in record.asked] == [
-        ("gemm1", 8, "serving", False),
-        ("gemm2", 8, "serving", False),
-    ]
+    seen = [(asked.op[-5:], asked.bucket, asked.mode, asked.hit) for asked in record.asked]
+    assert seen == [("gemm1", 8, "serving", False), ("gemm2", 8, "serving", False)]
     assert record.hits == 0 and record.missed == tuple(record.asked)
 
 

@@ -124,9 +124,7 @@ def test_progress_tells_each_step_of_each_bucket() -> None:
 
 
 def test_a_forward_that_asks_for_nothing_is_an_error() -> None:
-    with pytest.raises(
-        AutotuneError, match=r"decode forward asked FlashInfer for nothing.*flashinfer_cutlass"
-    ):
+    with pytest.raises(AutotuneError, match=r"decode forward asked FlashInfer for nothing.*_cutlass"):
         _session().run(lambda: None, "decode")
 
 
@@ -151,9 +149,8 @@ def test_a_rehearsal_tunes_what_it_looks_up(tmp_path: Path) -> None:
     """Run one layer of each kind of a tp 8, dp 8 deployment for one virtual rank, through the model."""
     model = make_preset("demo-moe")
     parallel = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
-    runtime = runtime_config(
-        moe_runner_backend="flashinfer_cutlass", prefill_tokens=8, mem_fraction_static=0.5
-    )
+    flags = {"moe_runner_backend": "flashinfer_cutlass", "mem_fraction_static": 0.5}
+    runtime = runtime_config(prefill_tokens=8, **flags)
     session, rehearsal = AutotuneSession(CPU, runtime), Rehearsal(model, parallel, runtime, Cpu())
     session.run(lambda: rehearsal.forward(16), "decode")
     assert [tuned.what for tuned in session.tuned] == ["decode"]

@@ -37,7 +37,6 @@ A_SETTING = (
 
 def test_the_compiler_that_was_left_out_loads_at_its_first_use() -> None:
     asked = [ASKED.format(asked=one) for one in (COMPILES, A_MODULE, A_SETTING)]
-    done = subprocess.run(
-        [sys.executable, "-c", "".join((PREDICTED, *asked))], capture_output=True, timeout=240
-    )
+    program = "".join((PREDICTED, *asked))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=240)
     assert done.returncode == 0, done.stderr.decode()

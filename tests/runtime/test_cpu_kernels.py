@@ -99,14 +99,9 @@ def _weights(first: int = 0, local: int = EXPERTS, **more: Any) -> ExpertWeights
 
 
 def _backends(name: str, ep: int = 1, rank: int = 0, **moe: Any) -> tuple[MoEBackend, MoEBackend]:
-    model = ModelConfig(
-        model_type="qwen3_moe",
-        hidden_size=HIDDEN,
-        intermediate_size=INNER,
-        vocabulary=Vocabulary(64),
-        max_position=64,
-        moe=MoEConfig(**{"num_experts": EXPERTS, "top_k": TOP_K, "intermediate_size": INNER, **moe}),
-    )
+    sizes = {"hidden_size": HIDDEN, "intermediate_size": INNER, "max_position": 64}
+    experts = MoEConfig(**{"num_experts": EXPERTS, "top_k": TOP_K, "intermediate_size": INNER, **moe})
+    model = ModelConfig("qwen3_moe", vocabulary=Vocabulary(64), moe=experts, **sizes)
     layout = rank_layout(ParallelConfig(tp=ep, ep=ep), rank)
     kernels = (runtime_config(moe_runner_backend=one, prefill_tokens=64) for one in (name, "torch"))
     ours, reference = (make_backend(model, runtime, layout) for runtime in kernels)

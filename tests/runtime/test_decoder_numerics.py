@@ -33,9 +33,8 @@ def test_a_prompt_in_chunks_is_the_prompt(family: str, tmp_path: Path) -> None:
     [text] = prompts(20)
     got = []
     for start, stop in ((0, 9), (9, 13), (13, 20)):
-        batch = make_extend_batch(
-            [text[start:stop]], [1], generation.pool, [start], logits_mode=LogitsMode.ALL
-        )
+        new = [text[start:stop]]
+        batch = make_extend_batch(new, [1], generation.pool, [start], logits_mode=LogitsMode.ALL)
         output = generation.decoder(batch, generation.pool)
         assert output.full_logits is not None
         got.append(output.full_logits)
@@ -52,9 +51,8 @@ def test_fused_experts_load_like_single_ones(family: str, tmp_path: Path) -> Non
     fused = alone(save(model, tmp_path / "fused", save_original_format=False))
     (file,) = (tmp_path / "fused").glob("*.safetensors")
     assert any(name.endswith(".experts.gate_up_proj") for name in load_file(file))
-    for (name, one), (_, other) in zip(
-        single.decoder.named_parameters(), fused.decoder.named_parameters(), strict=True
-    ):
+    pairs = zip(single.decoder.named_parameters(), fused.decoder.named_parameters(), strict=True)
+    for (name, one), (_, other) in pairs:
         assert torch.equal(one, other), name
 
 

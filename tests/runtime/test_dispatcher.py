@@ -75,10 +75,8 @@ def _dispatch_rows(dispatcher: AllToAllDispatcher, rows: int, parallel: Parallel
 def test_a_chunk_longer_than_the_workspace_is_told_before_it_is_written() -> None:
     dispatcher = _make_dispatcher(EP4, prefill_tokens=16, max_running_requests=4)
     dispatcher.memory.fill_(7)
-    with pytest.raises(
-        WorkspaceOverflow,
-        match=r"17 tokens a rank .* made for 16: raise SGLANG_FLASHINFER_\w+ if it is set, else --chunked",
-    ):
+    said = r"17 tokens a rank .* made for 16: raise SGLANG_FLASHINFER_\w+ if it is set, else --chunked"
+    with pytest.raises(WorkspaceOverflow, match=said):
         _dispatch_rows(dispatcher, 17, EP4)
     assert (dispatcher.memory == 7).all()
     _dispatch_rows(dispatcher, 16, EP4)
@@ -93,9 +91,8 @@ def test_unknown_backends_are_refused() -> None:
     comm = VirtualCommunicator(EP4)
     with pytest.raises(ConfigError, match=r"--moe-a2a-backend deepep"):
         make_dispatcher(_make_model(), runtime_config(moe_a2a_backend="deepep"), comm, torch.float32, CPU)
-    assert isinstance(
-        make_dispatcher(_make_model(), runtime_config(), comm, torch.float32, CPU), StandardDispatcher
-    )
+    made = make_dispatcher(_make_model(), runtime_config(), comm, torch.float32, CPU)
+    assert isinstance(made, StandardDispatcher)
 
 
 def _route(x: torch.Tensor) -> TopK:
@@ -129,9 +126,7 @@ def _exchange(comm: Communicator, parallel: ParallelConfig, counts: list[int]) -
         (ParallelConfig(tp=4, ep=4), [7]),
     ],
 )
-def test_every_row_reaches_its_expert_once_and_comes_back(
-    ranks: Ranks, parallel: ParallelConfig, counts: list[int]
-) -> None:
+def test_rows_meet_experts_once_and_return(ranks: Ranks, parallel: ParallelConfig, counts: list[int]) -> None:
     answers = ranks.run(parallel, _exchange, parallel, counts)
     assert all(difference == 0 for differences, _ in answers for difference in differences)
     assert sum(handled for _, handled in answers) == sum(counts), "padding reaches nobody"

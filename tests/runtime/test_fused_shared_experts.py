@@ -31,9 +31,7 @@ def _a_tuner_without_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("glm_moe_dsa", {"n_routed_experts": 256}),
     ],
 )
-def test_a_fused_shared_expert_adds_what_it_adds_alone(
-    family: str, changes: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_fused_shared_expert_adds_as_alone(family: str, changes: dict[str, Any], tmp_path: Path) -> None:
     model = make_reference(family, **changes)
     generation = alone(save(model, tmp_path), moe_runner_backend=CUTLASS)
     layer: Any = generation.decoder.layers[-1]

@@ -60,9 +60,7 @@ DP8 = ParallelConfig(tp=8, dp=8, enable_dp_attention=True)
         (DP8, 24, 192, "57 MiB"),
     ],
 )
-def test_logits_of_every_dp_rank_are_held_twice(
-    parallel: ParallelConfig, rows: int, head_rows: int, size: str
-) -> None:
+def test_logits_of_dp_are_held_twice(parallel: ParallelConfig, rows: int, head_rows: int, size: str) -> None:
     vocab = _glm().vocabulary.size
     wide = [
         entry

@@ -190,10 +190,8 @@ def test_an_exception_restores_the_head() -> None:
     with pytest.raises(torch.OutOfMemoryError), autotune_dummy_run_mode():
         raise torch.OutOfMemoryError("CUDA out of memory")
     assert not in_autotune_dummy_run()
-    assert (
-        _make_processor(ALONE).forward(_hidden(2), dummy_decode_batch(2, 1, CPU)).next_token_logits
-        is not None
-    )
+    output = _make_processor(ALONE).forward(_hidden(2), dummy_decode_batch(2, 1, CPU))
+    assert output.next_token_logits is not None
 
 
 def test_modes_nest_and_the_inner_one_ends_alone() -> None:
@@ -216,10 +214,8 @@ def test_modes_nest_and_the_inner_one_ends_alone() -> None:
 @pytest.mark.parametrize("run_lm_head", [False, True])
 def test_a_real_forward_inside_the_mode_is_an_error(run_lm_head: bool) -> None:
     batch = make_decode_batch([1], [1], _make_pool(), [3])
-    with (
-        autotune_dummy_run_mode(run_lm_head),
-        pytest.raises(DummyRunLeak, match="a forward of real requests inside autotune_dummy_run_mode"),
-    ):
+    said = "a forward of real requests inside autotune_dummy_run_mode"
+    with autotune_dummy_run_mode(run_lm_head), pytest.raises(DummyRunLeak, match=said):
         _make_processor(ALONE).forward(_hidden(1), batch)
 
 

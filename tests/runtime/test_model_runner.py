@@ -73,9 +73,7 @@ class TestStory:
 
     @pytest.mark.parametrize("name", MODELS)
     @pytest.mark.parametrize("parallel", [ParallelConfig(), DP4], ids=["tp1", "tp4 dp4"])
-    def test_a_prediction_equals_the_start_that_a_cpu_counts(
-        self, name: str, parallel: ParallelConfig
-    ) -> None:
+    def test_a_prediction_equals_a_start_that_a_cpu_counts(self, name: str, parallel: ParallelConfig) -> None:
         started = [_started(MODELS[name](), device, parallel) for device in (Cpu(), make_meta(fold=False))]
         on_cpu, predicted = (sizes(runner.recorder.phases) for runner in started)
         _assert_alike(on_cpu, predicted)
@@ -192,16 +190,10 @@ REAL_TOKENS = 669_939
 
 
 def test_a_stock_server_on_an_h200_is_predicted() -> None:
-    runtime = make_runtime(
-        dtype="bfloat16",
-        moe_runner_backend="flashinfer_cutlass",
-        prefill_tokens=8192,
-        max_running_requests=None,
-        decode_graphs=decode_graph_sizes(256),
-        mem_fraction_static=0.85,
-        context_length=40960,
-        autotune_cached=True,
-    )
+    memory = {"mem_fraction_static": 0.85, "context_length": 40960, "max_running_requests": None}
+    sizes = {"prefill_tokens": 8192, "decode_graphs": decode_graph_sizes(256), **memory}
+    tuned = {"moe_runner_backend": "flashinfer_cutlass", "autotune_cached": True}
+    runtime = make_runtime(dtype="bfloat16", **sizes, **tuned)
     runner = _started(make_preset("Qwen3-30B-A3B"), Meta(150_109_880_320), runtime=runtime, kv_tokens=None)
     assert runner.plan.tokens == pytest.approx(REAL_TOKENS, rel=0.005)
     assert runner.plan.max_running_requests == 4096

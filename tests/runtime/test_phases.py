@@ -127,9 +127,8 @@ def test_a_killed_process_leaves_what_it_completed(tmp_path: Path) -> None:
         "with recorder.phase('second'):\n"
         "    print('in', flush=True); time.sleep(60)\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, str(out)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", program, str(out)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "in\n"
     os.kill(process.pid, signal.SIGKILL)

@@ -42,9 +42,8 @@ def _plan(name: str, free: FreeMemory = MEASURED, fraction: float = 0.85, **fiel
 
 def _buffers(pool: KVPool) -> list[torch.Tensor]:
     cache = pool.cache
-    pairs = (
-        (cache._latents, cache._index_keys) if isinstance(cache, LatentPool) else (cache._keys, cache._values)
-    )
+    is_latent = isinstance(cache, LatentPool)
+    pairs = (cache._latents, cache._index_keys) if is_latent else (cache._keys, cache._values)
     return [buffer for layers in pairs for buffer in layers.values()]
 
 
@@ -157,11 +156,9 @@ def test_an_unknown_kv_dtype_is_refused():
 
 
 def test_a_stage_without_attention_has_as_many_tokens_as_another_could_have():
-    kinds = ("recurrent",) * 4 + ("full",) * 4
+    kinds = {"attention_kinds": ("recurrent",) * 4 + ("full",) * 4, "layer_kinds": ("moe",) * 8}
     mamba = Mamba2Config(16, 64, 8, 128, 4, True, False, 0.0)
-    model = replace(
-        make_preset("Qwen3-30B-A3B"), attention_kinds=kinds, layer_kinds=("moe",) * 8, recurrent=mamba
-    )
+    model = replace(make_preset("Qwen3-30B-A3B"), **kinds, recurrent=mamba)
     two, runtime = ParallelConfig(pp=2), runtime_config()
     free = FreeMemory(100 * GIB, 80 * GIB)
     plans = [plan_pool(free, 0.8, model, two, runtime, layers) for layers in (range(4), range(4, 8))]

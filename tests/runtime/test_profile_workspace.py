@@ -19,14 +19,9 @@ def _meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
 
 
 def _backend() -> FlashInferCutlassBackend:
-    model = ModelConfig(
-        model_type="glm_moe_dsa",
-        hidden_size=6144,
-        intermediate_size=12288,
-        vocabulary=Vocabulary(154880),
-        max_position=202752,
-        moe=MoEConfig(num_experts=256, top_k=8, intermediate_size=2048),
-    )
+    sizes = {"hidden_size": 6144, "intermediate_size": 12288, "max_position": 202752}
+    experts = MoEConfig(num_experts=256, top_k=8, intermediate_size=2048)
+    model = ModelConfig("glm_moe_dsa", vocabulary=Vocabulary(154880), moe=experts, **sizes)
     runtime = runtime_config(moe_runner_backend="flashinfer_cutlass", prefill_tokens=8192)
     return FlashInferCutlassBackend(model, runtime, rank_layout(ParallelConfig(tp=8, ep=8), 0))
 

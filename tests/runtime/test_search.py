@@ -48,9 +48,8 @@ class LayerClock(Clock):
 def _search(times: dict[str, float], policy: SearchPolicy = POLICY) -> tuple[Settled[str], Clock]:
     clock = Clock(times)
     chosen = finalists(screen(list(times), clock, policy, policy.sweep), policy)
-    return settle(
-        [chosen], lambda alone, launches: clock([name for (name,) in alone], launches), policy, 1.0
-    ), clock
+    settled = settle([chosen], lambda alone, n: clock([name for (name,) in alone], n), policy, 1.0)
+    return settled, clock
 
 
 def test_the_fastest_wins_and_hopeless_tactics_are_launched_once() -> None:
@@ -168,10 +167,8 @@ def test_one_routing_alone_gives_nobody_up() -> None:
     def clock(combinations: Sequence[tuple[str, ...]], launches: int) -> list[float]:
         nonlocal played
         played += 1
-        skewed = {("a",): 0.7, ("b",): 1.0}
-        return [
-            skewed[names] if played % 2 == 0 else 1.1 if names == ("a",) else 1.0 for names in combinations
-        ]
+        a = 1.1 if played % 2 else 0.7
+        return [a if names == ("a",) else 1.0 for names in combinations]
 
     assert settle([["b", "a"]], clock, POLICY, 1.0).winners == ("a",)
 

@@ -198,9 +198,8 @@ def test_nvfp4_experts_are_padded_for_trtllm() -> None:
 def test_only_the_layers_that_are_named_are_plain() -> None:
     model = _deepseek_fp4(exclude_modules=["lm_head", "model.layers.1.self_attn*", "model.layers.2.mlp*"])
     decoder = _make_decoder(model, ParallelConfig(tp=8))
-    packed = {
-        name.rpartition(".")[0] for name, tensor in decoder.named_parameters() if tensor.dtype == torch.uint8
-    }
+    parameters = decoder.named_parameters()
+    packed = {name.rpartition(".")[0] for name, tensor in parameters if tensor.dtype == torch.uint8}
     plain = {f"layers.1.mixer.{one}" for one in ("down", "q_up", "kv_up", "out")}
     plain |= {"layers.2.mlp.mlp.up", "layers.2.mlp.mlp.down"}
     assert plain.isdisjoint(packed)

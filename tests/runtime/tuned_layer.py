@@ -39,11 +39,7 @@ class Layer:
         return grouped_gemm(GEMM2, up[..., :INNER].contiguous(), expert, self.w2, **sizes)
 
     def keys(self) -> set[str]:
-        e, tail = self.experts, f"(torch.float32, {self.experts}))"
-        gemm1 = {
-            f"('{GEMM1}', 'CpuGroupedGemm', (({t}, 32), ({t}, 2), ({e}, 32, 32)), {tail}" for t in BUCKETS
-        }
-        gemm2 = {
-            f"('{GEMM2}', 'CpuGroupedGemm', (({t}, 2, 16), ({t}, 2), ({e}, 32, 16)), {tail}" for t in BUCKETS
-        }
+        e, runner, tail = self.experts, "'CpuGroupedGemm'", f"(torch.float32, {self.experts}))"
+        gemm1 = {f"('{GEMM1}', {runner}, (({t}, 32), ({t}, 2), ({e}, 32, 32)), {tail}" for t in BUCKETS}
+        gemm2 = {f"('{GEMM2}', {runner}, (({t}, 2, 16), ({t}, 2), ({e}, 32, 16)), {tail}" for t in BUCKETS}
         return gemm1 | gemm2

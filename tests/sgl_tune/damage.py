@@ -10,20 +10,8 @@ VALUES: tuple[Any, ...] = (
     *(None, True, 0, -1, 2**63, 10**30, int("9" * 4000), 1.5, float("nan"), float("inf"), "", "\0", "\ud800"),
     *("x" * 100_000, "../../x", "/dev/null", "²", "\x1b[31m", [], {}, [[]], [None], {"": 1}, [0] * 1000),
 )
-BYTES = (
-    b"\0",
-    b"\xff",
-    b"\xef\xbb\xbf",
-    b"{",
-    b"}",
-    b"[",
-    b'"',
-    b",",
-    b"\\",
-    b"=",
-    b"9" * 4301,
-    b"[" * 50_000,
-)
+LONG, DEEP = b"9" * 4301, b"[" * 50_000
+BYTES = (b"\0", b"\xff", b"\xef\xbb\xbf", b"{", b"}", b"[", b'"', b",", b"\\", b"=", LONG, DEEP)
 
 
 def damaged(raw: bytes, chance: Random) -> bytes:

@@ -34,9 +34,7 @@ class Ran:
 
 def environment(**changes: str) -> dict[str, str]:
     """Without what a user's own settings would change."""
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SGL", "FORCE_", "NO_"))
-    }
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("SGL", "FORCE_", "NO_"))}
     ours = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "SGL_TUNE_SERVERS": os.devnull}
     return {**kept, **ours, **changes}
 
@@ -92,15 +90,9 @@ def _ended(child: int) -> int:
 
 def run_anew(*arguments: object, cwd: Path | None = None, **changes: str) -> Ran:
     """In an interpreter of its own: for what depends on what is imported, when and from where."""
-    done = subprocess.run(
-        [*PROGRAM, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment(**changes),
-        stdin=subprocess.DEVNULL,
-        timeout=SECONDS,
-    )
+    command, variables = [*PROGRAM, *map(str, arguments)], environment(**changes)
+    streams = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(command, cwd=cwd, env=variables, timeout=SECONDS, **streams)
     return Ran(done.returncode, done.stdout, done.stderr)
 
 

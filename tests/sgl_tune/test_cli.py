@@ -24,11 +24,8 @@ def test_help_lists_the_commands_and_the_exit_codes() -> None:
     ran = run_anew("--help")
     assert ran.code == 0 and ran.err == ""
     assert all(f"\n  {name} " in ran.out for name in COMMANDS)
-    assert [line for line in ran.out.splitlines() if line in ("Start here:", "Ship:", "Maintain:")] == [
-        "Start here:",
-        "Ship:",
-        "Maintain:",
-    ]
+    titles = ["Start here:", "Ship:", "Maintain:"]
+    assert [line for line in ran.out.splitlines() if line in titles] == titles
     assert "Exit codes: 0 good" in ran.out
 
 

@@ -80,9 +80,7 @@ def test_a_broken_project_file_offers_nothing_and_says_nothing(tmp_path: Path) -
         ("fish", ".config/fish/completions/sgl-tune.fish", None),
     ],
 )
-def test_completion_is_installed_for_the_shell_that_is_named(
-    shell: str, script: str, read_by: str | None, tmp_path: Path
-) -> None:
+def test_a_shell_gets_its_completion(shell: str, script: str, read_by: str | None, tmp_path: Path) -> None:
     ran = run("--install-completion", shell, HOME=str(tmp_path), SHELL="/bin/other")
     said = f"{shell} completion installed in {tmp_path / script}; the next {shell} has it\n"
     assert (ran.code, ran.out, ran.err) == (0, said, "")

@@ -89,9 +89,7 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_whatever_a_file_holds_a_command_ends_in_a_way_of_its_own(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_damage_makes_a_command_crash(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = INPUTS[name]
     for number in range(COUNT):
         chance = Random(f"{name} {number}")

@@ -152,9 +152,7 @@ def test_the_weights_quantization_is_the_checkpoints_where_the_key_says_none() -
         ("bfloat16", "float", "float32"),
     ],
 )
-def test_dtype_is_the_flags_or_the_checkpoints(
-    tmp_path: Path, checkpoint: str, asked: str | None, dtype: str
-) -> None:
+def test_where_the_dtype_comes_from(tmp_path: Path, checkpoint: str, asked: str | None, dtype: str) -> None:
     model = _model_folder(tmp_path, torch_dtype=checkpoint)
     assert _deployment(model_path=model, dtype=asked).runtime.dtype == dtype
 
@@ -268,14 +266,8 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
 
 def test_a_deployment_goes_through_json_unchanged() -> None:
     for model, attends_apart in (("GLM-5.1-FP8", True), ("gpt-oss-20b", True), ("Llama-3.1-8B", False)):
-        found = _deployment(
-            model_path=model,
-            tp=8,
-            dp=8,
-            enable_dp_attention=attends_apart,
-            speculative_algorithm="EAGLE",
-            flashinfer_autotune_skip_ops=["a"],
-        )
+        flags = {"enable_dp_attention": attends_apart, "speculative_algorithm": "EAGLE"}
+        found = _deployment(model_path=model, tp=8, dp=8, flashinfer_autotune_skip_ops=["a"], **flags)
         data = json.loads(json.dumps(deployment_to_json(found)))
         assert deployment_from_json(data, "a manifest") == found
 

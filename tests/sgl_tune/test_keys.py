@@ -15,10 +15,7 @@ from sgl_tune.keys.verdict import verdict_of
 from tests.sgl_tune.modelopt import quantized
 from tests.sgl_tune.planning import deployment
 
-TO_4096 = (
-    *(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048),
-    *(2560, 3072, 3584, 4096),
-)
+TO_4096 = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096)
 CUTLASS = {"model_path": "Qwen3-30B-A3B", "moe_runner_backend": "flashinfer_cutlass"}
 DEEPSEEK = {"model_path": "DeepSeek-V3", "arch": "sm100", "tp": 8}
 
@@ -104,9 +101,7 @@ def test_cutlass_in_modelopt_fp8_keeps_a_bf16_output(tmp_path: Path) -> None:
         ("Qwen3-235B-A22B", 1, "(128, 384, 4096), (0,), (128, 4096, 192)", 8),
     ],
 )
-def test_a_shared_expert_is_fused_unless_experts_are_spread(
-    model: str, ep: int, shape: str, top_k: int
-) -> None:
+def test_a_shared_expert_is_fused_unless_they_are_spread(model: str, ep: int, shape: str, top_k: int) -> None:
     gemm1, _ = _ops(model_path=model, moe_runner_backend="flashinfer_cutlass", tp=8, ep=ep)
     assert shape in gemm1.keys[0] and f"torch.bfloat16, {top_k}, " in gemm1.keys[0]
 
@@ -133,16 +128,14 @@ def test_mxfp4_of_gpt_oss_is_padded() -> None:
 
 def test_mxfp4_of_gpt_oss_runs_on_cutlass_elsewhere() -> None:
     flags = {"model_path": "gpt-oss-20b", "tp": 2, "moe_runner_backend": "flashinfer_mxfp4"}
-    on_sm120, on_hopper = (
-        _keys_of("trtllm::fused_moe::gemm1", **flags, arch=arch) for arch in ("sm120", "sm90")
-    )
-    assert on_sm120[0] == (
+    sm120, sm90 = (_keys_of("trtllm::fused_moe::gemm1", **flags, arch=arch) for arch in ("sm120", "sm90"))
+    assert sm120[0] == (
         "('trtllm::fused_moe::gemm1', 'MoERunner', ((1, 3072), (32, 3072, 192), (32, 3072), (32, 3072, 96), "
         "(32, 3072)), (torch.float8_e4m3fn, torch.int64, torch.bfloat16, 4, 2, 1, 1, False, False, False, "
         "True, False, False, True, 3, False, False))"
     )
-    assert "((1, 3072), (32, 3072, 1536), (32, 3072), (32, 3072, 768), (32, 3072))" in on_hopper[0]
-    assert len(on_sm120) == 21
+    assert "((1, 3072), (32, 3072, 1536), (32, 3072), (32, 3072, 768), (32, 3072))" in sm90[0]
+    assert len(sm120) == 21
 
 
 def test_dense_fp8_layers_have_the_shapes_of_one_rank(tmp_path: Path) -> None:
@@ -244,7 +237,5 @@ def test_the_verdict_says_what_is_tuned(flags: dict[str, Any], verdict: str) -> 
 
 def test_experts_whose_lookups_are_not_known_are_named(tmp_path: Path) -> None:
     model = _in_modelopt(tmp_path, "Qwen3-30B-A3B", "FP8")
-    said = _verdict(model_path=model, arch="sm100", moe_runner_backend="flashinfer_trtllm")
-    assert said.startswith(
-        "tunes the experts, which cannot be planned: the lookups of flashinfer_trtllm with"
-    )
+    why = _verdict(model_path=model, arch="sm100", moe_runner_backend="flashinfer_trtllm")
+    assert why.startswith("tunes the experts, which cannot be planned: the lookups of flashinfer_trtllm with")

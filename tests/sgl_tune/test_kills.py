@@ -256,9 +256,7 @@ def _moments(seed: str, work: Work) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("name", WORKS)
-def test_a_killed_command_leaves_whole_files_and_the_next_one_cleans_up(
-    name: str, made: Path, tmp_path: Path
-) -> None:
+def test_a_kill_leaves_whole_files_and_the_next_one_cleans_up(name: str, made: Path, tmp_path: Path) -> None:
     folder = tmp_path / "there"
     folder.mkdir()
     work = WORKS[name](made, folder)
@@ -276,9 +274,7 @@ def test_a_killed_command_leaves_whole_files_and_the_next_one_cleans_up(
 
 
 @pytest.mark.parametrize("name", ["prune_unusable", "prune_store"])
-def test_a_prune_that_is_killed_between_two_removals_leaves_the_rest_whole(
-    name: str, made: Path, tmp_path: Path
-) -> None:
+def test_a_prune_killed_between_removals_leaves_the_rest_whole(name: str, made: Path, tmp_path: Path) -> None:
     work = WORKS[name](made, tmp_path / "there")
     chance = random.Random(work.name)
     torn = 0

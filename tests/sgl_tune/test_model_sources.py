@@ -77,9 +77,7 @@ def test_a_server_commands_revision_is_the_one_that_is_read(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("way", ["flags", "command", "project file", "project command"])
-def test_a_named_config_gives_the_shape_and_leaves_the_key_alone(
-    tmp_path: Path, way: str, monkeypatch: Any
-) -> None:
+def test_a_named_config_gives_the_shape_and_keeps_the_key(tmp_path: Path, way: str, monkeypatch: Any) -> None:
     path, config = "/models/that/are/elsewhere", tmp_path / "my config.json"
     config.write_text(json.dumps(SMALLER))
     monkeypatch.chdir(tmp_path)

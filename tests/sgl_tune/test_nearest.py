@@ -42,9 +42,7 @@ def nearest_in(folder: Path, asked: Deployment) -> str | None:
 @pytest.mark.parametrize(
     ("flags", "made_for"), [({"dtype": "float16"}, "dtype float16"), ({"tp": 4}, "tp 4")]
 )
-def test_it_is_named_with_and_without_a_manifest(
-    tmp_path: Path, manifest: bool, flags: dict[str, Any], made_for: str
-) -> None:
+def test_it_is_named_either_way(tmp_path: Path, manifest: bool, flags: dict[str, Any], made_for: str) -> None:
     key = cached(tmp_path, deployment(**flags), manifest)
     said = nearest_in(tmp_path, deployment())
     if manifest and "dtype" in flags:

@@ -59,9 +59,7 @@ def folder(tmp_path: Path) -> Path:
         ({"num_attention_heads": 24, "num_key_value_heads": 8}, "--gpu h200 --tp 3", 2, "8 KV heads and 3"),
     ],
 )
-def test_what_the_core_does_not_have_is_refused(
-    folder: Path, config: dict[str, Any], flags: str, code: int, said: str
-) -> None:
+def test_the_rest_is_refused(folder: Path, config: dict[str, Any], flags: str, code: int, said: str) -> None:
     (folder / "config.json").write_text(json.dumps({**MOE, **config}))
     model = ("--model-path", folder)
     ran = run_here("warm", "--dry-run", "--server", "core", *flags.split(), *model)

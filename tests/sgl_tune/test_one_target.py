@@ -126,9 +126,7 @@ PROJECT = '[deployments.one]\nmodel_path = "{}"\nmoe_runner_backend = "{}"\ntp =
 
 
 @pytest.mark.parametrize(("gpu", "code"), [("NVIDIA-H200", 0), ("NVIDIA-H100-80GB-HBM3", 1)])
-def test_the_gpu_of_a_manifest_or_of_a_project_file_is_the_target(
-    gpu: str, code: int, cache: Path, tmp_path: Path
-) -> None:
+def test_a_manifest_or_project_file_sets_the_gpu(gpu: str, code: int, cache: Path, tmp_path: Path) -> None:
     pod, project = tmp_path / "pod.yaml", tmp_path / "sgl-tune.toml"
     pod.write_text(POD.format(gpu, ", ".join(map(repr, map(str, WORDS)))))
     project.write_text(PROJECT.format(WORDS[1], WORDS[3], gpu))

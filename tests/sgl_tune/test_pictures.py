@@ -28,9 +28,7 @@ def test_a_screen_shows_what_a_terminal_would(said: str, shown: list[str]) -> No
 
 
 def test_a_picture_holds_each_frame_and_nothing_from_elsewhere() -> None:
-    frames = [
-        Frame(second, ((("<&> ", Style("green")), (f"{second}", Style())),)) for second in (0.0, 1.0, 9.0)
-    ]
+    frames = [Frame(at, ((("<&> ", Style("green")), (f"{at}", Style())),)) for at in (0.0, 1.0, 9.0)]
     svg = drawn(frames, moves=True)
     root = ElementTree.fromstring(svg)
     groups = root.findall("{*}g")

@@ -59,11 +59,8 @@ def test_a_path_is_another_key_than_the_id_of_the_same_model(tmp_path: Path) -> 
 
 
 def test_a_draft_worker_has_a_key_of_its_own_on_the_same_ranks() -> None:
-    data = plan(
-        *BLACKWELL,
-        "--",
-        f"{START} --model-path {MODELS[1]} --tp 8 --dp 8 --enable-dp-attention --speculative-algorithm EAGLE",
-    )
+    server = f"{START} --model-path {MODELS[1]} --tp 8 --dp 8 --enable-dp-attention"
+    data = plan(*BLACKWELL, "--", f"{server} --speculative-algorithm EAGLE")
     draft = data["draft"]
     assert draft["key"] != data["key"] and draft["key_parts"][-1] == "draft_quant=fp8"
     assert [path.rsplit("/")[-1] for path in draft["files"]] == names(data)
@@ -74,12 +71,10 @@ GPUS = tuple(Gpu("NVIDIA B200", "sm100", 183359, f"1b3c-{number}") for number in
 
 
 def test_a_warm_fills_the_drafts_cache_beside_the_targets() -> None:
-    both = make_plan(
-        deployment(model_path=MODELS[1], tp=8, speculative_algorithm="EAGLE", arch="sm100"), GPUS
-    )
-    assert both.draft is not None and both.draft.ops and both.caches == (both.target, both.draft)
-    alone = make_plan(both.deployment, GPUS)
-    alone = replace(alone, draft=replace(both.draft, ops=()))
+    two = make_plan(deployment(model_path=MODELS[1], tp=8, speculative_algorithm="EAGLE", arch="sm100"), GPUS)
+    assert two.draft is not None and two.draft.ops and two.caches == (two.target, two.draft)
+    alone = make_plan(two.deployment, GPUS)
+    alone = replace(alone, draft=replace(two.draft, ops=()))
     assert alone.caches == (alone.target,) and replace(alone, draft=None).caches == (alone.target,)
 
 

@@ -43,12 +43,8 @@ def test_the_page_tells_what_the_json_does(what: str) -> None:
         ends = ["..", str(serving[-1])] if len(serving) > 2 else []
         shown = [f"{one}," for one in serving[:-1]] + [str(serving[-1])] if len(serving) == 2 else []
         tail = shown or [str(one) for one in serving[:1]] + ends
-        assert rows[op["op"]][:4] == [
-            str(len(op["keys"])),
-            str(op["buckets"][0]),
-            "..",
-            str(op["buckets"][-1]),
-        ]
+        keys, buckets = op["keys"], op["buckets"]
+        assert rows[op["op"]][:4] == [str(len(keys)), str(buckets[0]), "..", str(buckets[-1])]
         assert rows[op["op"]][4:] == tail
     (last,) = (i for i, line in enumerate(page) if line.startswith(f"{data['workers']} worker"))
     assert page[last].endswith(" of memory each: one layer of each kind")

@@ -38,15 +38,9 @@ def _write(folder: Path, content: str) -> Path:
 def test_deployments_are_given_by_flags_or_by_a_command(tmp_path: Path) -> None:
     chat, reason = read_project_file(_write(tmp_path, TWO))
     assert chat.name == "chat" and not chat.command
-    assert chat.flags == ServerFlags.of(
-        model_path="Qwen/Qwen3-30B-A3B",
-        tp=4,
-        moe_runner_backend="flashinfer_cutlass",
-        mem_fraction_static=0.9,
-        sglang_version="0.5.23",
-        flashinfer_version="0.7.2",
-        arch="sm90",
-    )
+    target = {"sglang_version": "0.5.23", "flashinfer_version": "0.7.2", "arch": "sm90"}
+    given = {"moe_runner_backend": "flashinfer_cutlass", "mem_fraction_static": 0.9}
+    assert chat.flags == ServerFlags.of(model_path="Qwen/Qwen3-30B-A3B", tp=4, **given, **target)
     assert reason.command and reason.flags.target.arch == "sm100"
     assert reason.flags.more == {"flashinfer_autotune_skip_ops": ["a"]}
 
@@ -107,9 +101,7 @@ def test_a_deployment_is_selected_by_name_and_flags_override_it(tmp_path: Path) 
 
 def test_a_flag_over_a_command_is_refused(tmp_path: Path) -> None:
     _write(tmp_path, TWO)
-    with pytest.raises(
-        UsageError, match=r"^--flashinfer-autotune-skip-ops is given .*, reason's in the project file"
-    ):
+    with pytest.raises(UsageError, match=r"^--flashinfer-autotune-skip-ops .*, reason's in the project file"):
         deployments(ServerFlags(), name="sgl-tune.toml:reason", environ={}, folder=tmp_path)
 
 
@@ -131,9 +123,7 @@ def test_a_name_of_no_deployment_is_refused(
         deployments(flags, command, "sgl-tune.toml:other", tmp_path)
 
 
-def test_a_file_without_a_name_is_all_its_deployments_or_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_without_a_name_is_all_or_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     defaults, _, chat = TWO.partition("[deployments.reason]")[0].partition("[deployments.chat]")
     tables = f"{defaults}[deployments.chat]{chat}[deployments.reason]{chat}"
     (tmp_path / "old.toml").write_text(tables)

@@ -130,9 +130,7 @@ def test_a_command_without_a_model_is_refused() -> None:
         (["my folder/cache"], ["my folder/cache"], []),
     ],
 )
-def test_a_commands_own_arguments_stand_before_the_servers(
-    words: list[str], own: list[str], command: list[str]
-) -> None:
+def test_own_arguments_stand_before_the_servers(words: list[str], own: list[str], command: list[str]) -> None:
     assert split_positionals(words) == (own, command)
 
 

@@ -27,9 +27,7 @@ def _warm(cache: Path, *arguments: object) -> Ran:
 @pytest.mark.parametrize(
     ("flags", "says"), [(NOTHING, NEITHER), (UNTUNED, "tunes nothing: --disable-flashinfer-autotune")]
 )
-def test_nothing_to_warm_is_the_first_line_and_writes_nothing(
-    tmp_path: Path, flags: tuple[object, ...], says: str
-) -> None:
+def test_nothing_to_warm_is_said_without_files(tmp_path: Path, flags: tuple[object, ...], says: str) -> None:
     ran, dry = _warm(tmp_path / "cache", *flags), warm(*flags)
     assert ran.out.startswith(says) and (ran.code, ran.out.count("\n")) == (0, 1)
     assert (dry.code, dry.out.splitlines()[0]) == (0, ran.out.rstrip())

@@ -57,16 +57,10 @@ def test_the_wheel_holds_the_packages_and_their_data_and_nothing_else(wheel: Pat
         (("mem-report", "--model", "Qwen3-30B-A3B", "--gpu", "h200"), 2, "sgl-tune[runtime]"),
     ],
 )
-def test_commands_of_the_wheel_run(
-    program: Path, tmp_path: Path, words: tuple[str, ...], code: int, said: str
-) -> None:
+def test_commands_run(program: Path, tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    home = {"HOME": str(tmp_path)}
     done = subprocess.run(
-        [program, *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"HOME": str(tmp_path)},
+        [program, *words], cwd=tmp_path, env=home, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -55,14 +55,9 @@ class Environment:
         (self.folder / "made").touch()
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(self.python), *arguments],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-        )
+        command, variables = [str(self.python), *arguments], {**os.environ, "PYTHONSAFEPATH": "1"}
+        streams = {"capture_output": True, "text": True}
+        return subprocess.run(command, cwd=ROOT, env=variables, timeout=_SECONDS, **streams)
 
 
 @dataclass(frozen=True)
@@ -78,9 +73,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--versions", nargs="+")
-    parser.add_argument(
-        "--record", action="store_true", help=f"write {VERDICTS.name}, of these versions anew"
-    )
+    parser.add_argument("--record", action="store_true", help=f"write {VERDICTS.name}, these versions anew")
     asked = parser.parse_args()
     environments = [
         Environment(version, asked.work.resolve() / version)
@@ -116,9 +109,8 @@ def _record(environments: Sequence[Environment]) -> None:
 
 
 def _judged(environment: Environment, files: int, seed: int) -> Outcome:
-    done = environment.run(
-        "-m", "tests.stock.loader_differential", "--files", str(files), "--seed", str(seed)
-    )
+    sizes = ("--files", str(files), "--seed", str(seed))
+    done = environment.run("-m", "tests.stock.loader_differential", *sizes)
     words = done.stdout.splitlines()[0] if done.returncode == 0 else done.stdout + done.stderr
     return Outcome(environment.version, done.returncode == 0, words)
 

@@ -54,9 +54,7 @@ CUTLASS = [
 
 
 @pytest.mark.parametrize("flags", CUTLASS)
-def test_flashinfer_asks_for_planned_cutlass_keys(
-    flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cutlass_asks_as_planned(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     module = cutlass_module(monkeypatch)
     tuner = asking_tuner(monkeypatch)
     install_gemm_module(monkeypatch)
@@ -110,7 +108,7 @@ def _call_dense_fp8(deployment: Deployment, rows: int) -> None:
         {"model_path": "Llama-3.1-70B", "tp": 8, "chunked_prefill_size": 2048, "max_running_requests": 3000},
     ],
 )
-def test_flashinfer_asks_for_planned_fp8_keys(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dense_fp8_asks_as_planned(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     tuner = asking_tuner(monkeypatch)
     install_gemm_module(monkeypatch)
     deployment = deployment_of(**flags, quantization="modelopt_fp8", arch="sm90")
@@ -121,7 +119,7 @@ FP4_BACKENDS = {"flashinfer_cutlass": "cutlass", "flashinfer_cudnn": "cudnn", "f
 
 
 @pytest.mark.parametrize("asked", FP4_BACKENDS)
-def test_flashinfer_asks_for_planned_nvfp4_keys(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dense_nvfp4_asks_as_planned(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tuner = asking_tuner(monkeypatch)
     install_fp4_module(monkeypatch)
     told = {"model_path": in_modelopt("Qwen3-30B-A3B", "NVFP4"), "tp": 2, "arch": "sm100"}
@@ -130,14 +128,11 @@ def test_flashinfer_asks_for_planned_nvfp4_keys(asked: str, monkeypatch: pytest.
 
     def call(deployment: Deployment, rows: int) -> None:
         for k, n, _ in _linears(deployment):
-            gemm_base.mm_fp4(
-                *(meta(rows, k // 2, dtype=FP4), meta(n, k // 2, dtype=FP4).T),
-                meta(-(-rows // 128) * 128, k // 16, dtype=FP8),
-                meta(-(-n // 128) * 128, k // 16, dtype=FP8).T,
-                *(meta(dtype=torch.float32), torch.bfloat16),
-                backend=FP4_BACKENDS[asked],
-                skip_check=True,
-            )
+            a, b = meta(rows, k // 2, dtype=FP4), meta(n, k // 2, dtype=FP4).T
+            a_scale = meta(-(-rows // 128) * 128, k // 16, dtype=FP8)
+            b_scale = meta(-(-n // 128) * 128, k // 16, dtype=FP8).T
+            told = (a, b, a_scale, b_scale, meta(dtype=torch.float32), torch.bfloat16)
+            gemm_base.mm_fp4(*told, backend=FP4_BACKENDS[asked], skip_check=True)
 
     asked_for = serve(deployment, call, tuner)
     op = next(op for op in expected_keys(deployment) if op.op == "fp4_gemm")
@@ -161,9 +156,7 @@ TRTLLM = [
 
 @pytest.mark.filterwarnings("ignore:Calling a trtllm-gen block-scale MoE op:DeprecationWarning")
 @pytest.mark.parametrize(("call", "flags"), TRTLLM)
-def test_flashinfer_asks_for_planned_trtllm_keys(
-    call: Call, flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trtllm_asks_as_planned(call: Call, flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     install_trtllm_module(monkeypatch)
     tuner = asking_tuner(monkeypatch)
     backend = {} if call is mxfp4 else {"moe_runner_backend": "flashinfer_trtllm"}
@@ -171,7 +164,7 @@ def test_flashinfer_asks_for_planned_trtllm_keys(
     assert planned_experts(deployment) == serve(deployment, call, tuner)
 
 
-def test_our_cpu_kernels_ask_for_planned_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_cpu_kernels_ask_as_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     tuner = asking_tuner(monkeypatch)
     deployment = resolve_deployment(ServerFlags.of(tp=8, dp=8, arch="cpu"))
 

@@ -74,9 +74,7 @@ ENTRY_SETS = ({}, moe_entries(), {"b": ["R", [1, [2, True]], COLD], "a": ["R", -
 
 @pytest.mark.parametrize("entries", ENTRY_SETS)
 @pytest.mark.parametrize("records", [None, {"megamoe": {"z": [1, {"b": None}], "a": 0.1}}])
-def test_serialise_writes_what_save_configs_writes(
-    entries: dict[str, Any], records: dict[str, Any] | None, folder: Path
-) -> None:
+def test_both_write_the_same(entries: dict[str, Any], records: dict[str, Any] | None, folder: Path) -> None:
     tuner = StockTuner()
     for key, (runner, tactic, *policy) in entries.items():
         tuner._file_configs[key] = (runner, stock._json_to_tactic(tactic))

@@ -13,9 +13,7 @@ from runtime.flashinfer.versions import COLD, HOT, flashinfer_of
 from sgl_tune.verify.entries import OPS
 
 TRTLLM_OPS = [op for op in OPS if op.startswith("flashinfer::trtllm_")]
-FUNCTIONS = [
-    node for node in ast.walk(ast.parse(inspect.getsource(core))) if isinstance(node, ast.FunctionDef)
-]
+FUNCTIONS = [one for one in ast.walk(ast.parse(inspect.getsource(core))) if isinstance(one, ast.FunctionDef)]
 
 
 def _config_of(op: str) -> TuningConfig:

@@ -76,9 +76,7 @@ def test_another_gpu_or_another_cuda_is_offered_nothing(root: Path, monkeypatch:
     assert jit_env._get_aot_providers() == ()
 
 
-def test_an_installed_package_is_asked_as_well(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_package_is_asked(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "installed/flashinfer_jit_cache"
     make.write(package / "_build_meta.py", "__version__ = '0.7.2+cu130'\n")
     make.write(package / "__init__.py", _INSTALLED.format(folder=tmp_path))

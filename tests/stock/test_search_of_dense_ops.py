@@ -127,9 +127,8 @@ def test_the_search_finds_every_buckets_best_under_stocks_keys(dense: tuple[Any,
     assert {key: (rows, policy) for key, (rows, _, policy) in ours.items()} == {
         key: (rows, policy) for key, (rows, _, policy) in stock.items()
     }
-    assert {rows: tactic for rows, tactic, _ in ours.values()} == {
-        rows: best(rows) for rows, _, _ in stock.values()
-    }
+    tactics = {rows: tactic for rows, tactic, _ in ours.values()}
+    assert tactics == {rows: best(rows) for rows, _, _ in stock.values()}
     assert len(ours) == 7 and all(key.startswith(f"('{op}', ") for key in ours)
     for result in tuner.results:
         assert result.tactic == best(result.bucket) and result.runner_up is None

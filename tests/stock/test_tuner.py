@@ -96,10 +96,8 @@ OUT_OF_MEMORY = [
 def test_running_out_of_memory_is_not_a_failed_tactic(error: Any) -> None:
     """The stock tuner uses the fallback tactic, or marks the tactic as failed, and says nothing."""
     runner = Timed(TIMES, {2: error})
-    with (
-        pytest.raises(TuningOutOfMemory, match=r"tactic 2 of tests::timed at bucket 1.*fewer rows"),
-        autotune(True),
-    ):
+    said = r"tactic 2 of tests::timed at bucket 1.*fewer rows"
+    with pytest.raises(TuningOutOfMemory, match=said), autotune(True):
         ask(runner)
     assert not AutoTuner.get().is_tuning_mode and AutoTuner.get().stats.failed_tactics == {}
     assert _stock_tactic(Timed(TIMES, {2: error})) in (-1, 1)

@@ -36,9 +36,7 @@ _SECONDS = 600
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--work", type=Path, required=True, help="where the wheel and the caches are, and stay"
-    )
+    parser.add_argument("--work", type=Path, required=True, help="where the wheel and caches are, and stay")
     parser.add_argument("--version", default=VERSION)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
@@ -54,12 +52,10 @@ def _compare(work: Path, version: str, ranks: int) -> bool:
     caches, root = work / "caches", work / "flashinfer_autotune_cache"
     first = _cli("warm", *_DEMO, "--cache-dir", caches)
     folder = root / json.loads(_all_ranks(work, version, 0)[0])["folder"]
-    exported = _cli(
-        "export", first["key"], "--cache-dir", caches, "--to", "vllm", "--tp", ranks, "-o", folder
-    )
+    written = _cli("export", first["key"], "--cache-dir", caches, "--to", "vllm", "--tp", ranks, "-o", folder)
     here = work / "env.json"
     here.write_text(json.dumps(_cli("env")))
-    good, paths = True, [Path(path) for path in exported["files"]]
+    good, paths = True, [Path(path) for path in written["files"]]
     for damage, change in _damages():
         kept = {path: path.read_bytes() for path in paths}
         change(paths)
@@ -83,10 +79,7 @@ def _damages() -> Iterator[tuple[str, Callable[[list[Path]], object]]]:
     yield "none", lambda paths: None
     yield "one rank has no file", lambda paths: paths[0].unlink()
     yield "one rank's is cut", lambda paths: paths[-1].write_bytes(paths[-1].read_bytes()[:-40])
-    yield (
-        "one rank lacks an entry",
-        lambda paths: _edit(paths[-1], lambda document: document.pop(max(document))),
-    )
+    yield ("one rank lacks an entry", lambda paths: _edit(paths[-1], lambda its: its.pop(max(its))))
     yield "another CUDA's", lambda paths: [_edit(path, _other_cuda) for path in paths]
 
 

@@ -82,9 +82,7 @@ def build_chosen(metadata: dict[str, str], entries: dict[str, Any]) -> dict[str,
     """Files of FlashInfer 0.7.4, which writes beside an entry's policy how its tactic was chosen."""
     document = json.loads(serialise(metadata, {key: [*value, CHOSEN] for key, value in entries.items()}))
     key = next(iter(entries))
-    odd = {
-        name: Case(_dump({**document, key: value}), loads) for name, (value, loads) in _CHOSEN_VALUES.items()
-    }
+    odd = {name: Case(_dump({**document, key: text}), ends) for name, (text, ends) in _CHOSEN_VALUES.items()}
     return {"chosen": Case(_dump(document), "loaded"), **odd}
 
 

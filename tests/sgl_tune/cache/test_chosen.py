@@ -57,9 +57,7 @@ def test_a_file_is_a_hit_and_what_no_flashinfer_writes_is_malformed(name: str, t
     "tactic", [float("nan"), float("inf"), float("-inf"), {"tile": 1}, None, [float("nan")], 1 << 31]
 )
 @pytest.mark.parametrize("beside", [[], [HOT], [HOT, CHOSEN], [HOT, 7], [HOT, CHOSEN, 5]])
-def test_a_tactic_that_no_kernel_takes_is_bad_whatever_stands_beside_it(
-    tactic: Any, beside: list[Any], tmp_path: Path
-) -> None:
+def test_a_tactic_of_no_kernel_is_bad_beside_anything(tactic: Any, beside: list[Any], tmp_path: Path) -> None:
     entries = {**moe_entries(), moe_key(1): ["MoERunner", tactic, *beside]}
     _cache(tmp_path, serialise(THERE, entries))
     report = verify_all(tmp_path, SERVER)

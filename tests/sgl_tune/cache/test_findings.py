@@ -34,10 +34,8 @@ def test_every_code_is_used() -> None:
 )
 def test_errors_fail_and_warnings_fail_when_strict(code: str, good: bool, good_if_strict: bool) -> None:
     found = finding(code, "message", "remedy")
-    for report in (
-        VerifyReport((FileReport(Path("f"), Verdict.HIT, (found,)),), ()),
-        VerifyReport((), (found,)),
-    ):
+    reports = VerifyReport((FileReport(Path("f"), Verdict.HIT, (found,)),), ()), VerifyReport((), (found,))
+    for report in reports:
         assert (report.ok(), report.ok(strict=True)) == (good, good_if_strict)
 
 

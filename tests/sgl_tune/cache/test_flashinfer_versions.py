@@ -95,9 +95,7 @@ def _old(member: str, value: Any, version: str) -> bytes:
         ("0.6.18", "_records", [], "ValueError"),
     ],
 )
-def test_what_an_odd_file_does_depends_on_the_version(
-    version: str, member: str, value: Any, ends: str
-) -> None:
+def test_what_an_odd_file_does_goes_by_the_version(version: str, member: str, value: Any, ends: str) -> None:
     outcome = load(_old(member, value, version), target_of(version), flashinfer_of(version))
     if isinstance(outcome, Raised):
         assert outcome.exception == ends
@@ -111,9 +109,7 @@ def test_what_an_odd_file_does_depends_on_the_version(
     ("version", "save", "verdict"),
     [("0.6.14", Save.MERGED, "ignored"), ("0.6.15.post1", Save.REPLACED, "replaced")],
 )
-def test_an_unknown_environment_heals_since_0_6_15(
-    version: str, save: Save, verdict: str, tmp_path: Path
-) -> None:
+def test_since_0_6_15_the_unknown_heals(version: str, save: Save, verdict: str, tmp_path: Path) -> None:
     target = target_of(version)
     raw = good({**target, "cudnn_version": "unknown"})
     assert next_save(raw, target, flashinfer_of(version)) is save
@@ -128,9 +124,8 @@ def test_a_file_in_a_versions_folder_is_judged_by_that_version(tmp_path: Path) -
         raw = _old(GENERATION, {}, version)
         row = flashinfer_of(version)
         entries = {OLD_KEY if not row.has_extras else moe_key(1): ["MoERunner", 3]}
-        write_ranks(
-            cache_folder(root, version), rank_names(), json.dumps({**json.loads(raw), **entries}).encode()
-        )
+        content = json.dumps({**json.loads(raw), **entries}).encode()
+        write_ranks(cache_folder(root, version), rank_names(), content)
         assert verdicts(verify_all(root, UNKNOWN)) == [verdict], version
 
 

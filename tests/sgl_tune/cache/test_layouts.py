@@ -71,11 +71,8 @@ def test_a_cache_of_sglang_is_found_from_any_folder_above_it(tmp_path: Path, bel
     assert [file.rank.tp for file in cache.files if file.rank] == list(range(12)), "in the order of the ranks"
     _make(tmp_path, f"{folder}/rank_tp0_pp0_dp0_gpu6f.json")
     assert [file.rank for file in _only(tmp_path).files][:2] == [RankName(0, 0, 0), RankName(0, 0, 0, "6f")]
-    assert [path.name for path in cache.leftovers] == [
-        ".autotuner_x.tmp",
-        ".sgl-tune.journal",
-        ".autotuner_y.tmp",
-    ]
+    left = [path.name for path in cache.leftovers]
+    assert left == [".autotuner_x.tmp", ".sgl-tune.journal", ".autotuner_y.tmp"]
     assert len(cache.runs) == 1 and cache.manifest == cache.path / "sgl-tune.json"
 
 

@@ -178,8 +178,5 @@ def test_a_server_that_wrote_after_an_interrupted_change_wins(tmp_path: Path) ->
         (folder / f"rank_tp{rank}_pp0_dp0.json").write_bytes(b"the server's")
     settle(find_caches(tmp_path), tmp_path)
     assert [path.read_bytes() for path in sorted(folder.glob("rank*"))] == [b"the server's"] * 2
-    assert {path.name for path in folder.iterdir()} == {
-        "rank_tp0_pp0_dp0.json",
-        "rank_tp1_pp0_dp0.json",
-        LOCK,
-    }
+    left = {path.name for path in folder.iterdir()}
+    assert left == {"rank_tp0_pp0_dp0.json", "rank_tp1_pp0_dp0.json", LOCK}

@@ -26,9 +26,8 @@ def _judge(
     digest = sha256(written or path.read_bytes()).hexdigest()
     manifest = Manifest(TARGET, driver="550", files={path.name: digest}, measured=measured)
     failed = "no such kernel" if now[0] is None else None
-    return judge_replay(
-        path, [Timed("trtllm::fused_moe::gemm1", 8, moe_key(8), 23, *now, failed)], manifest, target
-    )
+    timed = Timed("trtllm::fused_moe::gemm1", 8, moe_key(8), 23, *now, failed)
+    return judge_replay(path, [timed], manifest, target)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +45,7 @@ def _judge(
         ((None, 1.0), (1.0, 1.5), "fails"),
     ],
 )
-def test_a_choice_holds_is_beaten_faded_or_fails(
-    now: Times, then: Times | None, state: str, tmp_path: Path
-) -> None:
+def test_choices_hold_lose_fade_or_fail(now: Times, then: Times | None, state: str, tmp_path: Path) -> None:
     replayed = _judge(tmp_path, now, then)
     assert [one.state for one in replayed.judgements] == [state]
     codes = {"holds": [], "beaten": ["stale-choice"], "faded": ["faded-choice"], "fails": ["replay-fails"]}

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,21 +69,16 @@ def test_prune_does_not_follow_a_swapped_folder(root: Path, outside: Outside, ab
     write_ranks(target, NAMES)
     bait = Outside(outside.folder / "bait")
     before = {path: path.read_bytes() for path in target.glob("rank*")}
-    ran = run_on_terminal(
-        *("prune", root, "--older-than", "30d"),
-        answer="y\n",
-        before_answer=lambda: _swap(swapped, outside.folder),
-        NO_COLOR="1",
-    )
+    prune = ("prune", root, "--older-than", "30d")
+    swap = partial(_swap, swapped, outside.folder)
+    ran = run_on_terminal(*prune, answer="y\n", before_answer=swap, NO_COLOR="1")
     assert "leads out of the cache" in " ".join(ran.out.split()) and ran.code == 0
     assert {path: path.read_bytes() for path in target.glob("rank*")} == before
     assert bait.is_untouched() and len(list(root.rglob("rank*"))) == len(NAMES)
 
 
 @pytest.mark.parametrize("name", [NAMES[1], "sgl-tune.json"])
-def test_a_file_that_links_to_a_private_one_is_not_read_by_a_write(
-    root: Path, outside: Outside, name: str
-) -> None:
+def test_a_link_to_a_private_file_is_not_read_by_a_write(root: Path, outside: Outside, name: str) -> None:
     folder = cache_folder(root, key=KEY)
     (folder / name).symlink_to(outside.private)
     write_group([folder / name for name in NAMES], _entry(1), TARGET, manifest=Manifest(TARGET))

@@ -55,12 +55,8 @@ def test_entries_on_disk_stay_and_new_ones_win(tmp_path: Path) -> None:
     paths[2].write_bytes(serialise(TARGET, _entry(3, tactic=1)))
     written = write_group(paths, _entry(2, tactic=9) | _entry(4, tactic=9), TARGET)
     entries = read_cache_file(paths[0]).entries
-    assert {key: value[1] for key, value in entries.items()} == {
-        moe_key(1): 1,
-        moe_key(2): 9,
-        moe_key(3): 1,
-        moe_key(4): 9,
-    }
+    tactics = {key: value[1] for key, value in entries.items()}
+    assert tactics == {moe_key(1): 1, moe_key(2): 9, moe_key(3): 1, moe_key(4): 9}
     assert len(_contents(paths)) == 1
     assert (written.entries, written.added, written.changed) == (4, 1, 1)
 

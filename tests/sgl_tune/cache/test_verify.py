@@ -141,9 +141,7 @@ TRTLLM = "('flashinfer::trtllm_fp8_block_scale_moe', 'MoERunner', ((64, 7168), (
         (["MoERunner", 1 << 40, COLD], {"tactic-unusable"}),
     ],
 )
-def test_trtllm_entries_need_the_cold_policy_and_a_pair(
-    value: list[Any], expected: set[str], tmp_path: Path
-) -> None:
+def test_trtllm_needs_a_cold_policy_and_a_pair(value: list[Any], expected: set[str], tmp_path: Path) -> None:
     assert _codes(_verify_one(tmp_path, serialise(TARGET, {TRTLLM: value}))) == expected
 
 
@@ -180,9 +178,7 @@ def test_without_a_target_only_what_no_server_accepts_is_held_against_it(
 
 
 @pytest.mark.parametrize(("is_folder", "verdict"), [(True, "crash"), (False, "missing")])
-def test_a_file_that_goes_meanwhile_does_not_stop_the_others(
-    is_folder: bool, verdict: str, tmp_path: Path
-) -> None:
+def test_a_file_that_goes_meanwhile_stops_no_other(is_folder: bool, verdict: str, tmp_path: Path) -> None:
     _, second = write_ranks(cache_folder(tmp_path), rank_names(tp=2))
     caches = find_caches(tmp_path)
     second.unlink()
@@ -220,9 +216,8 @@ def test_caches_of_another_flashinfer_are_never_opened(tmp_path: Path) -> None:
 
 def test_without_a_target_an_older_version_beside_a_newer_is_pointed_out(tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names())
-    write_ranks(
-        cache_folder(tmp_path, "0.7.1"), rank_names(), good({**TARGET, "flashinfer_version": "0.7.1"})
-    )
+    old = good({**TARGET, "flashinfer_version": "0.7.1"})
+    write_ranks(cache_folder(tmp_path, "0.7.1"), rank_names(), old)
     report = verify_all(tmp_path, UNKNOWN)
     assert verdicts(report) == ["hit", "hit"] and codes(report) == {"stale-sibling", "target-unknown"}
 

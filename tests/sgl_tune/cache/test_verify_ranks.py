@@ -67,9 +67,7 @@ def test_one_other_tactic_costs_the_whole_group(tmp_path: Path) -> None:
         (lambda raw: b"[]", "cannot be read"),
     ],
 )
-def test_any_difference_in_content_counts(
-    change: Callable[[bytes], bytes], named: str, tmp_path: Path
-) -> None:
+def test_any_different_content_counts(change: Callable[[bytes], bytes], named: str, tmp_path: Path) -> None:
     paths = write_ranks(cache_folder(tmp_path), rank_names(tp=4))
     paths[1].write_bytes(change(good()))
     report = verify_all(tmp_path)

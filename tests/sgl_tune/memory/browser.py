@@ -28,9 +28,8 @@ class Browser:
 
     def open(self, page: Path, theme: str) -> None:
         features = [{"name": "prefers-color-scheme", "value": theme}]
-        self._call(
-            "/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}}
-        )
+        params = {"features": features}
+        self._call("/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": params})
         self._call("/url", {"url": page.as_uri()})
 
     def resize(self, width: int) -> None:
@@ -50,9 +49,8 @@ class Browser:
         return [e["params"]["request"]["url"] for e in sent if e["method"] == "Network.requestWillBeSent"]
 
     def _call(self, path: str, body: dict[str, Any]) -> Any:
-        request = Request(
-            self._session + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
+        kind = {"Content-Type": "application/json"}
+        request = Request(self._session + path, json.dumps(body).encode(), kind)
         with urlopen(request, timeout=60) as answer:
             return json.load(answer)["value"]
 
@@ -60,9 +58,8 @@ class Browser:
 @contextmanager
 def headless_browser(driver: str) -> Iterator[Browser]:
     port = free_port()
-    process = subprocess.Popen(
-        [driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen([driver, f"--port={port}"], stdout=quiet, stderr=quiet)
     try:
         _wait_for(port)
         yield Browser(f"http://127.0.0.1:{port}")

@@ -72,9 +72,8 @@ def test_what_is_neither_flag_nor_variable_is_named(text: str) -> None:
 
 def test_a_sweep_goes_over_any_flag() -> None:
     steps = parse_sweep("some-size=1:3:1")
-    assert [changed_by(QUESTION, step).argv[-2:] for step in steps] == [
-        ("--some-size", f"{n}") for n in (1, 2, 3)
-    ]
+    ends = [changed_by(QUESTION, step).argv[-2:] for step in steps]
+    assert ends == [("--some-size", f"{n}") for n in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(

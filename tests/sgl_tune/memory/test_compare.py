@@ -30,14 +30,8 @@ def test_an_oom_on_both_sides_is_compared() -> None:
 def test_a_logs_steps_are_compared_by_what_was_left_and_what_was_taken() -> None:
     steps = [Step("weights", free_bytes=39 * GIB, used_bytes=39 * GIB), Step("unheard of", free_bytes=1)]
     sizes = {"max_running_requests": 2048}
-    lead = RankLog(
-        rank="TP0",
-        baseline_bytes=77 * GIB,
-        steps=steps,
-        kv_tokens=1_000_100,
-        kv_bytes=61_464_000_000,
-        sizes=sizes,
-    )
+    memory = {"baseline_bytes": 77 * GIB, "kv_tokens": 1_000_100, "kv_bytes": 61_464_000_000}
+    lead = RankLog(rank="TP0", steps=steps, sizes=sizes, **memory)
     predicted = make_report()
     first = make_phase("communicator", 0, 0)
     predicted = replace(predicted, run=replace(predicted.run, phases=(first, *predicted.run.phases)))

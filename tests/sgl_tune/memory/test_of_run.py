@@ -20,10 +20,8 @@ def _make_file(tmp_path: Path, *records: object) -> Path:
 
 def test_facts_become_sizes_as_they_are_told(tmp_path: Path) -> None:
     facts = {"event": "facts", "kv_tokens": 1000, "mem_fraction_static": 0.9, "decode_graphs": [1, 2]}
-    constants = {
-        "event": "facts",
-        "constants": [{"name": "context", "bytes": 1 << 30, "source": "s", "times": 1}],
-    }
+    context = {"name": "context", "bytes": 1 << 30, "source": "s", "times": 1}
+    constants = {"event": "facts", "constants": [context]}
     report = read_report(_make_file(tmp_path, {**ABOUT, "rank_name": "DP1 TP1", "rank": 1}, facts, constants))
     assert report.whose.source == "core" and report.whose.rank_name == "DP1 TP1"
     assert report.sizes.kv_tokens == 1000 and report.sizes.decode_graphs == (1, 2)

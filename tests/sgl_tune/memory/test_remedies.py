@@ -116,14 +116,12 @@ def test_an_absurd_table_of_requests_names_the_context_length() -> None:
 def test_graphs_are_given_up_for_graphs_and_gpus_added_for_weights() -> None:
     numbers = report()
     assert numbers.failure is not None
-    in_graphs = replace(
-        numbers, run=replace(numbers.run, failure=replace(numbers.failure, phase="decode graphs"))
+    in_graphs, loading = (
+        replace(numbers, run=replace(numbers.run, failure=replace(numbers.failure, phase=phase)))
+        for phase in ("decode graphs", "weights")
     )
-    assert [kind[0].changes for kind in attempts_for(in_graphs, Layout())] == [
-        {"mem_fraction_static": 0.87},
-        {"disable_cuda_graph": True},
-    ]
-    loading = replace(numbers, run=replace(numbers.run, failure=replace(numbers.failure, phase="weights")))
+    first = [kind[0].changes for kind in attempts_for(in_graphs, Layout())]
+    assert first == [{"mem_fraction_static": 0.87}, {"disable_cuda_graph": True}]
     assert [one.changes for one in attempts_for(loading, Layout(tp=2))[0]] == [{"tp_size": 4}, {"tp_size": 8}]
 
 
@@ -132,10 +130,8 @@ def test_a_pool_without_room_wants_a_higher_fraction() -> None:
     steps = (phase("communicator", 0, 0, 0, 0), phase("weights", 0, *[120.0] * 3))
     record = made(arguments(), *steps, {**event, **reading(120, 120, 120, 120)}, ENDED)
     found = replace(records.report(record, MIB), sizes=Sizes(mem_fraction_static=0.8))
-    assert [one.changes for one in attempts_for(found, Layout())[0]] == [
-        {"mem_fraction_static": 0.95},
-        {"mem_fraction_static": 0.9},
-    ]
+    first = [one.changes for one in attempts_for(found, Layout())[0]]
+    assert first == [{"mem_fraction_static": 0.95}, {"mem_fraction_static": 0.9}]
 
 
 def test_nothing_is_tried_where_memory_is_not_what_lacked() -> None:

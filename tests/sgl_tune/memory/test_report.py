@@ -105,9 +105,8 @@ def test_bars_are_of_the_capacity() -> None:
 def test_the_verdict_is_the_first_line_and_provenance_is_for_who_asks() -> None:
     report = make_report().with_notes("model shape: a preset")
     text, whole = _shown(Answer(report)), _shown(Answer(report), verbose=True)
-    assert (
-        text.startswith("FITS: 3.00 GiB free") and "-v shows where these numbers come from (1 note)" in text
-    )
+    assert text.startswith("FITS: 3.00 GiB free")
+    assert "-v shows where these numbers come from (1 note)" in text
     assert "measured" not in text and "model shape" not in text
     assert "measured" in whole and "model shape: a preset" in whole
 

@@ -48,11 +48,8 @@ def _undeclared_bomb() -> bytes:
     """Behind the last member, where nothing is expected any more."""
     head = tar(MANIFEST.to_bytes(), parts_of(MANIFEST, FILES))
     squeeze = zlib.compressobj(9, zlib.DEFLATED, 31)
-    return (
-        squeeze.compress(head)
-        + b"".join(squeeze.compress(bytes(1 << 20)) for _ in range(64))
-        + squeeze.flush()
-    )
+    parts = [squeeze.compress(part) for part in (head, *[bytes(1 << 20)] * 64)]
+    return b"".join([*parts, squeeze.flush()])
 
 
 def _many(files: int) -> bytes:

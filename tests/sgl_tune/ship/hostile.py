@@ -113,9 +113,7 @@ class Hostile:
                     return  # what is sent piece by piece ends with the connection
 
     def _answer(self, asked: Asked) -> Answer:
-        deed = next(
-            (deed for part, deed in self.deeds.items() if part in f"{asked.method} {asked.path}"), None
-        )
+        deed = next((one for part, one in self.deeds.items() if part in f"{asked.method} {asked.path}"), None)
         if deed is not None:
             return deed if isinstance(deed, bytes) else deed(asked)
         if "/manifests/sha256-" in asked.path:

@@ -31,13 +31,8 @@ class Server:
         return {"AWS_ENDPOINT_URL": self.url, "AWS_EC2_METADATA_DISABLED": "true", **ROOT_KEYS, **changes}
 
     def client(self, service: str = "s3") -> Any:
-        return boto3.client(
-            service,
-            endpoint_url=self.url,
-            region_name="us-east-1",
-            aws_access_key_id="key",
-            aws_secret_access_key="secret",
-        )
+        keys = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
+        return boto3.client(service, endpoint_url=self.url, region_name="us-east-1", **keys)
 
     def _answer(self, request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         self.asked.append((request["REQUEST_METHOD"], request["PATH_INFO"], request.get("HTTP_RANGE", "")))

@@ -59,9 +59,8 @@ def test_a_bomb_is_refused_before_it_is_written(name: str, command: str, bombs: 
 
 def _run(words: Sequence[str], folder: Path) -> tuple[int, str]:
     """Its exit code and its errors, where it gets no more memory than that."""
-    with subprocess.Popen(
-        [*PROGRAM, *words], cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    ) as child:
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*PROGRAM, *words], cwd=folder, env=environment(), **streams) as child:
         resource.prlimit(child.pid, resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
         said = child.communicate(timeout=SECONDS)[1].decode()
     return child.returncode, said

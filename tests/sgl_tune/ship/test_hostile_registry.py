@@ -228,14 +228,11 @@ def test_what_broke_off_is_taken_up_by_range(tmp_path: Path) -> None:
         return deed
 
     size = len(good.layer)
+    seven = f"bytes 7-{size - 1}/{size}"
     for rest in (
         lambda start: answer(206, good.layer[start:], Content_Range=f"bytes {start}-{size - 1}/{size}"),
         lambda start: answer(200, good.layer),
-        lambda start: (
-            answer(206, good.layer[7:], Content_Range=f"bytes 7-{size - 1}/{size}")
-            if start
-            else answer(200, good.layer)
-        ),
+        lambda start: answer(206, good.layer[7:], Content_Range=seven) if start else answer(200, good.layer),
         lambda start: answer(416) if start else answer(200, good.layer),
     ):
         with hostile(good, GET_blobs=broken(rest)) as server:
@@ -256,9 +253,8 @@ def test_a_registry_that_drips_chunks_is_left(first: bytes, tmp_path: Path) -> N
     """Each chunk has one byte, and none of the chunks is late."""
     good = Good(bytes(range(256)) * 2000)
     began = time.monotonic()
-    with hostile(
-        good, GET_blobs=drip(CHUNKED + (chunk(first) if first else b""), chunk(b"x"), 0.01)
-    ) as server:
+    begun = CHUNKED + (chunk(first) if first else b"")
+    with hostile(good, GET_blobs=drip(begun, chunk(b"x"), 0.01)) as server:
         one_line(pull(server, tmp_path, seconds=SHORT), "too slowly", 3)
     assert time.monotonic() - began < 5
 

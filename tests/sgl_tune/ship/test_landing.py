@@ -111,9 +111,7 @@ def test_stores_are_replaced_as_wholes(whole: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["unpack", "pull"])
 @pytest.mark.parametrize("way", ["new", "new/deeper"])
-def test_a_dry_run_makes_no_folder_and_says_what_would_come(
-    way: str, command: str, whole: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_only_says_what_would_come(way: str, command: str, whole: Path, tmp_path: Path) -> None:
     named, trusted = (whole, ()) if command == "unpack" else (f"file://{whole}", ("--allow-unsigned-code",))
     words = (command, named, *trusted, "--cache-dir", tmp_path / way, "--dry-run")
     ran = run_here(*words, "--format", "json")

@@ -76,9 +76,7 @@ def _pull(tmp_path: Path, *more: object) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("moment", ["os.chmod", "os.rename"])
-def test_a_file_that_is_kept_changes_no_other_through_a_swapped_folder(
-    moment: str, theirs: Path, secret: Path, tmp_path: Path
-) -> None:
+def test_a_swapped_folder_takes_no_kept_file(moment: str, theirs: Path, secret: Path, tmp_path: Path) -> None:
     """When the bundle has arrived, its folder has been replaced by one with a link of the file's name."""
 
     def swap(arguments: Event) -> bool:
@@ -118,9 +116,7 @@ def test_a_pull_deletes_nothing_in_a_folder_that_somebody_else_made(theirs: Path
 @pytest.mark.parametrize(
     "place", [LOCK, f"{TACTICS}/{LOCK}", f"{TACTICS}/rank_tp0_pp7_dp0.json", f"{OFFER}/theirs"]
 )
-def test_unpack_gives_away_no_file_that_has_another_name(
-    place: str, whole: Path, theirs: Path, secret: Path
-) -> None:
+def test_unpack_gives_away_no_file_of_two_names(place: str, whole: Path, theirs: Path, secret: Path) -> None:
     (theirs / place).parent.mkdir(parents=True, exist_ok=True)
     (theirs / place).hardlink_to(secret)
     run("unpack", whole, "--cache-dir", theirs)
@@ -129,9 +125,7 @@ def test_unpack_gives_away_no_file_that_has_another_name(
 
 @needs_root
 @pytest.mark.parametrize("moment", ["os.chown", "os.chmod", "os.rename"])
-def test_unpack_gives_away_no_file_that_is_moved_under_a_name_it_wrote(
-    moment: str, whole: Path, theirs: Path
-) -> None:
+def test_unpack_gives_away_no_file_moved_to_a_name_it_wrote(moment: str, whole: Path, theirs: Path) -> None:
     """Root has a file in the folder, and the folder's owner moves it to the name of a new rank file."""
     rank = theirs / TACTICS / "rank_tp0_pp0_dp0.json"
     mine = make.write(theirs / "mine", "mine")
@@ -164,9 +158,7 @@ def test_unpack_gives_away_no_folder_that_is_moved_under_a_name_it_made(whole: P
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_unpack_removes_no_folder_that_is_moved_under_the_name_of_its_own(
-    is_killed: bool, whole: Path, theirs: Path
-) -> None:
+def test_unpack_removes_no_folder_moved_to_its_own_name(is_killed: bool, whole: Path, theirs: Path) -> None:
     precious = make.write(theirs / "precious" / "file", "mine").parent
 
     def swap(folder: Path, manifest: BundleManifest) -> None:
@@ -184,9 +176,7 @@ def test_unpack_removes_no_folder_that_is_moved_under_the_name_of_its_own(
 
 
 @pytest.mark.parametrize("moment", ["open", "os.rename"])
-def test_pack_writes_through_no_link_that_takes_the_place_of_its_file(
-    moment: str, whole: Path, theirs: Path, secret: Path
-) -> None:
+def test_pack_writes_through_no_planted_link(moment: str, whole: Path, theirs: Path, secret: Path) -> None:
     """The link is made before the temporary file is opened, or before that file gets its name."""
 
     def swap(arguments: Event) -> bool:

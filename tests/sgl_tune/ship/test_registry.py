@@ -150,9 +150,7 @@ def test_a_push_says_that_a_pull_could_not_choose(registry: Registry, tmp_path: 
     assert pull(url, "--gpu", "h200", "-o", tmp_path / "x").code == 0
 
 
-def test_bundles_pushed_at_once_are_all_kept(
-    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pushes_at_once_are_kept(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sgl_tune.ship.remote.registry.SETTLE_SECONDS", 0.3)
     url, children = f"{registry.url}:at-once", []
     for gpu in ("NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA B200"):
@@ -291,9 +289,8 @@ def test_a_tag_of_somebody_elses_is_left_alone(registry: Registry, tmp_path: Pat
     size = len(requests.get(place.replace("theirs", digest), headers={"Accept": image}, timeout=5).content)
     platform = {"os": "linux", "architecture": "amd64"}
     index["manifests"] = [{"mediaType": image, "digest": digest, "size": size, "platform": platform}]
-    assert (
-        requests.put(place, json.dumps(index), headers={"Content-Type": kind}, timeout=5).status_code == 201
-    )
+    put = requests.put(place, json.dumps(index), headers={"Content-Type": kind}, timeout=5)
+    assert put.status_code == 201
     refused = push(bundle, f"{registry.url}:theirs")
     assert refused.code == 2 and "that sgl-tune did not push" in refused.err and "--replace" in refused.err
     assert push(bundle, f"{registry.url}:theirs", "--replace").code == 0

@@ -64,9 +64,7 @@ def test_a_bundle_is_listed_and_judged_as_a_folder_is(root: Path, tmp_path: Path
     assert {cache["path"] for cache in listed["caches"]} == {
         str(bundle / path.relative_to(root).parent) for path in root.rglob("rank_tp0_pp0_dp0.json")
     }
-    assert {store["store"] for store in listed["stores"]} == {
-        row["store"] for row in listed["bundle"]["stores"]
-    }
+    assert {one["store"] for one in listed["stores"]} == {row["store"] for row in listed["bundle"]["stores"]}
     judged = told("verify", bundle, "--target", TARGET)
     assert {file["verdict"] for file in judged["files"]} == {"hit"}
     assert all(file["path"].startswith(f"{bundle}/") for file in judged["files"])

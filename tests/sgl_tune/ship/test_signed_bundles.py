@@ -157,9 +157,8 @@ def _typed(words: Sequence[object], prompt: str, answer: str, code: int = 0) -> 
     """What a terminal showed on which somebody answered when he was asked."""
     ours, theirs = pty.openpty()
     line = [*PROGRAM, *map(str, words)]
-    with subprocess.Popen(
-        line, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(), start_new_session=True
-    ) as child:
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    with subprocess.Popen(line, env=environment(), start_new_session=True, **streams) as child:
         os.close(theirs)
         seen, until = b"", time.monotonic() + SECONDS
         while select.select([ours], [], [], max(0, until - time.monotonic()))[0]:

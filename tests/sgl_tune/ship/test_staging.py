@@ -105,9 +105,7 @@ def test_what_did_not_land_as_it_was_checked_is_missed(
         _unpack(whole, tmp_path / "root", between)
 
 
-def test_what_is_taken_from_the_root_at_the_landing_is_missed(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_root_loses_is_missed(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process, without our locks, removes a store between the landing and the last check."""
     root = tmp_path / "root"
     looks = landing.check_landed

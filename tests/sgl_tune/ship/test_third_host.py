@@ -176,9 +176,7 @@ def test_a_redirect_to_who_gives_tokens_carries_none(way: Way, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("quiet", [(), ("-q",), ("--format", "json")])
-def test_who_else_is_sent_the_password_is_said_in_every_format(
-    quiet: tuple[str, ...], way: Way, tmp_path: Path
-) -> None:
+def test_who_else_gets_the_password_is_always_said(quiet: tuple[str, ...], way: Way, tmp_path: Path) -> None:
     way.thief.deeds["GET "] = answer(200, b'{"token": "abc"}')
     way.wants_tokens_of_the_thief()
     ran = pull(way, tmp_path, *quiet)
