@@ -16,8 +16,7 @@ from sgl_tune.deployment.file_option import FileOption
 from sgl_tune.deployment.options import ServerCommand, ServerFlags, TargetOption
 from sgl_tune.errors import CheckFailed, Ended, SglTuneError, UsageError
 from sgl_tune.explain.account import Account
-from sgl_tune.explain.compare import Comparison
-from sgl_tune.explain.page import show_account, show_comparison
+from sgl_tune.explain.compare import Comparison, show_account, show_comparison
 from sgl_tune.markdown import output_of
 from sgl_tune.recorded.asked import Asked, asking
 from sgl_tune.servers.home import RELEASE

@@ -9,9 +9,8 @@ from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import Ended, UsageError
-from sgl_tune.export.result import Exported, Reader, of_store, of_vllm
+from sgl_tune.export.result import Exported, Reader, of_store, of_vllm, write_store
 from sgl_tune.export.source import read_source, the_one
-from sgl_tune.export.store import write_store
 from sgl_tune.export.vllm import ranks_of, write_vllm
 from sgl_tune.units import count
 

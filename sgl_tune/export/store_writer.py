@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sgl_tune.cache.folder import LeadsOut, open_folder
-from sgl_tune.export.store import REFUSED, WRITTEN
+from sgl_tune.export.result import REFUSED, WRITTEN
 from sgl_tune.processes.child import Child
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sgl_tune.cache.folder import open_folder
-from sgl_tune.cache.journal import make_journal
 from sgl_tune.cache.layouts.cache import JOURNAL, LOCK
+from sgl_tune.cache.transaction import make_journal
 from tests.disks import mounted
 from tests.sgl_tune.cache.caches import cache_folder, good, write_ranks
 from tests.sgl_tune.running import run

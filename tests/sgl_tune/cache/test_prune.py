@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from sgl_tune.cache.folder import open_folder
-from sgl_tune.cache.journal import make_journal
 from sgl_tune.cache.layouts.cache import JOURNAL, LOCK
 from sgl_tune.cache.layouts.find import find_caches
 from sgl_tune.cache.prune import Rules, plan
 from sgl_tune.cache.record import serialise
 from sgl_tune.cache.remove import remove, settle
 from sgl_tune.cache.store import write_group
+from sgl_tune.cache.transaction import make_journal
 from tests.sgl_tune.cache.children import finish_child, start_holder
 from tests.sgl_tune.cache.corpus import TARGET, moe_entries
 

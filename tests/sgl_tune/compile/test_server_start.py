@@ -13,9 +13,8 @@ from sgl_tune.asking.question import value_of
 from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output
 from sgl_tune.compile.build import Built
-from sgl_tune.compile.everything import finish
+from sgl_tune.compile.everything import finish, server_words, why_not_started
 from sgl_tune.compile.goal import Modules
-from sgl_tune.compile.server_start import server_words, why_not_started
 from sgl_tune.deployment.versions import Gpu
 from tests.sgl_tune.compile.goals import goal
 from tests.sgl_tune.planning import HOPPER, plan
