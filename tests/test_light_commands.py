@@ -64,9 +64,8 @@ def test_a_dry_run_that_asks_a_server_enters_few_files() -> None:
     rooms = "cli.grammar commands.warm commands.warm_recorded servers.server"
     names = ", ".join(f"sgl_tune.{name}" for name in rooms.split())
     script = f"import sys, {names}; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=180
-    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=180)
     assert 20 < _files(done.stdout) <= 78
 
 
@@ -89,9 +88,8 @@ def _imported_by(words: str, cache_dir: Path, minded: set[str] | None = None) ->
         f"import sys; sys.argv = {['sgl-tune', *argv]!r}; from sgl_tune.cli.app import main; code = main();"
         f"print(code, *({meant}), file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment(), timeout=180
-    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=180)
     code, _, imported = done.stderr.splitlines()[-1].partition(" ")
     assert code in ("0", "1"), done.stderr
     return imported

@@ -44,16 +44,12 @@ def test_kubernetes_schema_accepts_it(path: Path) -> None:
 def _check_leader_worker_set(content: dict[str, Any]) -> None:
     """Check the members that the definition of leaderworkerset.x-k8s.io/v1 names."""
     spec = content["spec"]
-    assert content["apiVersion"] == "leaderworkerset.x-k8s.io/v1" and spec.keys() == {
-        "replicas",
-        "leaderWorkerTemplate",
-    }
+    assert content["apiVersion"] == "leaderworkerset.x-k8s.io/v1"
+    assert spec.keys() == {"replicas", "leaderWorkerTemplate"}
     template = spec["leaderWorkerTemplate"]
     assert template.keys() == {"size", "restartPolicy", "workerTemplate"}
-    assert (
-        template["restartPolicy"] in ("Default", "RecreateGroupOnPodRestart", "None")
-        and template["size"] == 2
-    )
+    assert template["restartPolicy"] in ("Default", "RecreateGroupOnPodRestart", "None")
+    assert template["size"] == 2
 
 
 @pytest.mark.parametrize("path", PODS, ids=lambda path: path.name)

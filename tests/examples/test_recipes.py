@@ -174,18 +174,14 @@ def _mount_image(bundle: Path, place: Path) -> None:
         layer.extractall(place, filter="data")
 
 
-def test_a_node_of_a_leader_worker_set_judges_what_it_pulled(
-    bench: Bench, pushed: Path, tmp_path: Path
-) -> None:
+def test_a_node_of_leader_worker_sets_judges_what_it_has(bench: Bench, pushed: Path, tmp_path: Path) -> None:
     (step,) = pod_steps(EXAMPLES / "leader-worker-set.yaml")
     said = bench.run(step, bench.config, _volumes(bench, step, tmp_path))
     assert said.splitlines()[-1].startswith("good: the next start loads 2 of 2 files")
 
 
 @pytest.mark.parametrize("warm", ["", "1"], ids=["pulled", "warmed"])
-def test_the_image_is_built_from_what_was_pushed(
-    warm: str, bench: Bench, pushed: Path, tmp_path: Path
-) -> None:
+def test_images_are_built_from_what_was_pushed(warm: str, bench: Bench, pushed: Path, tmp_path: Path) -> None:
     caches = tmp_path / "caches"
     if warm:
         shutil.copytree(pushed / "caches", caches)

@@ -95,10 +95,8 @@ def _plain(value: Any) -> Any:
 
 
 def _attention(asked: dict[str, Any]) -> str:
-    both = [
-        asked.get(f"{phase}_attention_backend") or asked["attention_backend"]
-        for phase in ("prefill", "decode")
-    ]
+    phases, common = ("prefill", "decode"), asked["attention_backend"]
+    both = [asked.get(f"{phase}_attention_backend") or common for phase in phases]
     return str(both[0]) if both[0] == both[1] else "/".join(map(str, both))
 
 

@@ -41,14 +41,9 @@ RUNTIME = runtime_config(moe_runner_backend="flashinfer_cutlass", prefill_tokens
 
 
 def _backend(name: str, ep: int = 1, rank: int = 0, runtime: RuntimeConfig = RUNTIME) -> MoEBackend:
-    model = ModelConfig(
-        model_type="qwen3_moe",
-        hidden_size=HIDDEN,
-        intermediate_size=INNER,
-        vocabulary=Vocabulary(128),
-        max_position=128,
-        moe=MoEConfig(num_experts=EXPERTS, top_k=TOP_K, intermediate_size=INNER),
-    )
+    sizes = {"hidden_size": HIDDEN, "intermediate_size": INNER, "max_position": 128}
+    experts = MoEConfig(num_experts=EXPERTS, top_k=TOP_K, intermediate_size=INNER)
+    model = ModelConfig("qwen3_moe", vocabulary=Vocabulary(128), moe=experts, **sizes)
     layout = rank_layout(ParallelConfig(tp=ep, ep=ep), rank)
     return make_backend(model, runtime_config(runtime, moe_runner_backend=name), layout)
 

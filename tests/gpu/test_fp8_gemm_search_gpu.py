@@ -52,9 +52,7 @@ def _winners(tuner: AutoTuner) -> dict[tuple[str, int], Any]:
 
 
 @pytest.mark.parametrize(("k", "n"), SIZES)
-def test_winners_are_as_good_as_stocks_in_less_time(
-    k: int, n: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_winners_are_as_good_as_stocks_and_faster(k: int, n: int, capsys: pytest.CaptureFixture[str]) -> None:
     call = _call(k, n)
     with installed(AutoTuner()):
         call()  # its module is loaded

@@ -57,10 +57,8 @@ def test_ranks_that_talk_are_measured_together_in_every_phase(tmp_path: Path) ->
     start = make_start(**{**DEMO_ON_CPU, "tp": 2})
     starts = [replace(start, rank=rank) for rank in range(2)]
     reports = measure(starts, tmp_path / "run.jsonl", QUIET, device="cpu")
-    assert [(report.verdict, report.whose.rank_name) for report in reports] == [
-        ("fits", "TP0"),
-        ("fits", "TP1"),
-    ]
+    told = [(report.verdict, report.whose.rank_name) for report in reports]
+    assert told == [("fits", "TP0"), ("fits", "TP1")]
     assert [phase.name for phase in reports[0].phases][-2:] == ["decode graphs", "ready"]
     assert (reports[0].whose.source, reports[0].whose.title) == ("measured", "demo-moe")
     assert reports[0].sizes == reports[1].sizes and reports[0].sizes.kv_tokens

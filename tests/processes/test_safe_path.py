@@ -38,14 +38,10 @@ def _installed(tmp_path: Path) -> list[str]:
 
 def _run(tmp_path: Path, work: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     dependencies = [place for place in sys.path if place.endswith("site-packages")]
-    return subprocess.run(
-        [*_installed(tmp_path), *arguments],
-        cwd=work,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *dependencies]), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
+    path = os.pathsep.join([str(ROOT), *dependencies])
+    variables = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [*_installed(tmp_path), *arguments]
+    return subprocess.run(command, cwd=work, env=variables, capture_output=True, text=True, timeout=SECONDS)
 
 
 def _sprung(marks: Path) -> list[str]:
@@ -105,9 +101,7 @@ def test_only_absolute_places_stay_on_pythonpath() -> None:
     "command",
     [("inspect",), ("verify",), ("prune", "--dry-run"), ("env",), ("warm", "--dry-run"), ("--version",)],
 )
-def test_the_file_commands_run_nothing_of_it(
-    command: tuple[str, ...], traps: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_commands_run_none_of_it(command: tuple[str, ...], traps: tuple[Path, Path], tmp_path: Path) -> None:
     work, marks = traps
     options = () if command in (("env",), ("--version",)) else ("--cache-dir", str(tmp_path / "cache"))
     done = _run(tmp_path, work, *command, *options)
@@ -116,9 +110,7 @@ def test_the_file_commands_run_nothing_of_it(
 
 
 @needs_torch
-def test_warm_and_its_proof_run_nothing_of_the_working_and_the_model_folder(
-    traps: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_warm_and_its_proof_run_nothing_of_both_folders(traps: tuple[Path, Path], tmp_path: Path) -> None:
     work, marks = traps
     (work / "config.json").write_text(json.dumps(MODEL))
     done = _run(
@@ -143,9 +135,7 @@ def test_mem_report_and_its_processes_run_nothing_of_it(traps: tuple[Path, Path]
 
 
 @needs_torch
-def test_a_measured_start_runs_nothing_of_it(
-    traps: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_runs_none(traps: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sgl_tune.cli.out import Output
     from sgl_tune.memory.core.measure import measure
     from tests.memory.starts import DEMO_ON_CPU, make_start

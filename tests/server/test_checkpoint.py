@@ -12,10 +12,8 @@ _FILE = {"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
 
 def test_modelopts_own_file_stands_in_where_the_config_says_nothing() -> None:
     both = Checkpoint({"model_type": "llama"}, _FILE).quantized
-    assert both == {
-        "model_type": "llama",
-        "quantization_config": {"quant_method": "modelopt", **_FILE["quantization"]},
-    }
+    section = {"quant_method": "modelopt", **_FILE["quantization"]}
+    assert both == {"model_type": "llama", "quantization_config": section}
     own = {"quantization_config": {"quant_method": "fp8"}}
     assert Checkpoint(own, _FILE).quantized == own
     assert Checkpoint({}, {"quantization": "FP8"}).quantized == {}

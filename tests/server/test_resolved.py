@@ -56,9 +56,7 @@ def test_an_unset_moe_backend_is_sglangs(checkpoint: Checkpoint, gpu: str, backe
         (model("llama", MODELOPT_FP8), "L40S", {}, False),
     ],
 )
-def test_a_server_tunes_as_sglang(
-    checkpoint: Checkpoint, gpu: str, asked: dict[str, Any], tunes: bool
-) -> None:
+def test_servers_tune_as_sglang(checkpoint: Checkpoint, gpu: str, asked: dict[str, Any], tunes: bool) -> None:
     assert server(checkpoint, gpu, **asked).tuning.tunes is tunes
 
 

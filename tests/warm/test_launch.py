@@ -87,9 +87,8 @@ except Interruption as interruption:
 )
 def test_no_ending_leaves_a_worker_or_a_folder_behind(number: int, code: int, tmp_path: Path) -> None:
     settings = {**os.environ, "TMPDIR": str(tmp_path)}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER], stdout=subprocess.PIPE, text=True, env=settings, cwd=ROOT
-    )
+    command = [sys.executable, "-c", LAUNCHER]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings, cwd=ROOT)
     assert parent.stdout is not None
     for _ in range(2):  # both have begun, one of them is stopped
         assert "start" in parent.stdout.readline()

@@ -30,14 +30,9 @@ SMALL = ("--moe-runner-backend", "flashinfer_cutlass", *_BATCHES)
 
 def _start(cache: Path, *arguments: str, **changes: Any) -> subprocess.Popen[str]:
     settings = environment(OMP_NUM_THREADS="1", **changes.pop("env", {}))
-    return subprocess.Popen(
-        [*PROGRAM, "warm", "--cache-dir", str(cache), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=settings,
-        **{"cwd": ROOT, **changes},
-    )
+    command = [*PROGRAM, "warm", "--cache-dir", str(cache), *arguments]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=settings, **streams, **{"cwd": ROOT, **changes})
 
 
 def _end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -94,9 +89,8 @@ def test_the_main_job_writes_eight_identical_files_and_proves_them(demo: tuple[P
     assert {key for key in json.loads(next(iter(files.values()))) if not key.startswith("_")} == planned
     assert (result["tuned"], result["reused"], result["failed"]) == (len(planned), 0, [])
     proof = result["proof"]
-    assert (
-        proof["misses"] == [] and proof["profiled"] == {} and proof["hits"] == proof["asked"] > len(planned)
-    )
+    assert (proof["misses"], proof["profiled"]) == ([], {})
+    assert proof["hits"] == proof["asked"] > len(planned)
 
 
 def test_a_second_warm_tunes_nothing(demo: tuple[Path, dict[str, Any]]) -> None:
@@ -169,9 +163,7 @@ def test_two_warms_at_once_both_end_well(small: tuple[str, ...], tmp_path: Path)
     assert len(set(_rank_files(cache).values())) == 1
 
 
-def test_a_directory_that_cannot_be_written_is_said_before_the_search(
-    small: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_an_unwritable_directory_is_said_before_the_search(small: tuple[str, ...], tmp_path: Path) -> None:
     with mounted(tmp_path / "cache", "ro") as cache:
         code, out, err = _warm(cache, *small)
     assert (code, out) == (3, "")
@@ -187,9 +179,7 @@ def test_a_full_disk_ends_in_one_line_and_no_damaged_file(tmp_path: Path) -> Non
     assert [line for line in err.splitlines() if line.startswith("error: ")] and "full" in err
 
 
-def test_another_environments_files_are_refused_until_told_otherwise(
-    small: tuple[str, ...], warmed: Path
-) -> None:
+def test_another_environments_files_are_refused_until_told_so(small: tuple[str, ...], warmed: Path) -> None:
     before = _rank_files(warmed)
     for path in warmed.rglob("rank_*.json"):
         document = json.loads(path.read_bytes())
@@ -214,9 +204,7 @@ def test_another_environments_files_are_refused_until_told_otherwise(
         (("--device", "cuda"), "no GPU driver answers here"),
     ],
 )
-def test_a_target_that_cannot_be_tuned_here_is_wrong_usage(
-    tmp_path: Path, arguments: tuple[str, ...], sentence: str
-) -> None:
+def test_a_target_of_elsewhere_is_refused(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
     code, out, err = _warm(tmp_path / "cache", *arguments)
     assert (code, out) == (2, "") and sentence in err
 

@@ -92,9 +92,7 @@ def test_whether_equal_layers_are_folded_is_a_miss(question: Question, tmp_path:
     assert digest(question, tmp_path) != digest(question, tmp_path, fold=True)
 
 
-def test_a_folder_that_was_made_for_one_question_does_not_count_by_its_place(
-    question: Question, tmp_path: Path
-) -> None:
+def test_a_folder_of_one_question_does_not_count_by_its_place(question: Question, tmp_path: Path) -> None:
     digests = set()
     for name in ("one", "two"):
         made = tmp_path / name / "models0" / "org-llama"
@@ -105,9 +103,7 @@ def test_a_folder_that_was_made_for_one_question_does_not_count_by_its_place(
     assert len(digests) == 1
 
 
-def test_a_module_that_was_built_is_a_miss(
-    question: Question, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_built_modules_miss(question: Question, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = tmp_path / "fused_moe_90.so"
     built.write_bytes(b"1")
     digests = {digest(question, tmp_path)}

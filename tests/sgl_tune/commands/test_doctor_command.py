@@ -32,9 +32,7 @@ def _on(machine: Target, patch: pytest.MonkeyPatch) -> Ran:
     return ran
 
 
-def test_files_are_used_where_they_load_and_not_known_without_a_gpu(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_used_where_they_load_or_not_known(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_ranks(cache_folder(root), rank_names(tp=2))
     ran = _on(Target.of(TARGET, "this machine", "sm90"), monkeypatch)
     assert ran.code == 0 and ran.out.startswith("used: 2 of 2 files load")

@@ -21,13 +21,8 @@ def explained(model: Path, *more: object) -> Ran:
     (model / "config.json").write_text(json.dumps(CONFIG))
     ours = ("explain", "--gpu", "h200", "--server", python_of(SMALLEST))
     words = [*ours, "--model-config", model / "config.json", *more, *COMMAND, "--model-path", "org/model"]
-    done = subprocess.run(
-        [*PROGRAM, *map(str, words), *FLAGS],
-        env=environment(XDG_CACHE_HOME=str(BUILT.parent)),
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
+    command, variables = [*PROGRAM, *map(str, words), *FLAGS], environment(XDG_CACHE_HOME=str(BUILT.parent))
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=400)
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
@@ -57,9 +52,7 @@ def test_a_servers_own_start_is_shown_beside_what_was_asked(tmp_path: Path) -> N
         ((), 2, "no model is named"),
     ],
 )
-def test_without_a_server_one_line_says_how_to_come_to_one(
-    words: tuple[str, ...], code: int, said: str
-) -> None:
+def test_without_a_server_one_line_says_how_to_get_one(words: tuple[str, ...], code: int, said: str) -> None:
     ran = run_here("explain", *words)
     assert ran.code == code and said in ran.err and not ran.out, ran.err
 

@@ -45,9 +45,7 @@ def test_each_rank_gets_the_file_that_flashinfer_would_save(tmp_path: Path) -> N
         (("--tp", 1, "--pp", 2, "--dp", 2), ["dp0_rank0", "dp1_rank2", "dp0_rank1", "dp1_rank3"]),
     ],
 )
-def test_vllm_numbers_replicas_then_stages_then_ranks(
-    flags: tuple[object, ...], names: list[str], tmp_path: Path
-) -> None:
+def test_vllm_numbers_replicas_first(flags: tuple[object, ...], names: list[str], tmp_path: Path) -> None:
     source = cache_folder(tmp_path)
     write_ranks(source, rank_names(tp=2))
     found = [Path(path).name for path in _export(source, tmp_path / "hash", *flags)["files"]]

@@ -60,12 +60,8 @@ def test_json_is_the_contract(cache_dir: Path) -> None:
     data = _json("--cache-dir", cache_dir, BIG[:6])
     (cache,) = data["caches"]
     assert data["schema_version"] == 1
-    assert (cache["layout"], cache["flashinfer"], cache["arch"], cache["key"]) == (
-        "sglang",
-        "0.7.2",
-        "sm90",
-        BIG,
-    )
+    parts = [cache[part] for part in ("layout", "flashinfer", "arch", "key")]
+    assert parts == ["sglang", "0.7.2", "sm90", BIG]
     assert cache["agree"] is True and cache["manifest"]["deployment"]["model_path"] == "org/model-with-a-name"
     file = cache["files"][3]
     assert file["rank"] == {"tp": 3, "pp": 0, "dp": 0, "gpu": None}
@@ -82,11 +78,8 @@ def test_entries_are_listed_in_the_order_of_their_buckets(cache_dir: Path) -> No
     assert {(entry["op"], entry["runner"]) for entry in entries} == {
         ("trtllm::fused_moe::gemm2", "MoERunner")
     }
-    assert (
-        entries[0]["tactic"] == 40
-        and entries[0]["policy"] == HOT
-        and entries[0]["key"] == moe_key(1, "gemm2")
-    )
+    first = [entries[0][part] for part in ("tactic", "policy", "key")]
+    assert first == [40, HOT, moe_key(1, "gemm2")]
     text = run("inspect", "--cache-dir", cache_dir, BIG, "--entries").out
     assert text.count("trtllm::fused_moe::gemm1") == 7, "once, not once a rank"
 

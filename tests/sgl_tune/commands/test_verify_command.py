@@ -202,9 +202,7 @@ def test_nothing_to_verify_exits_with_2(tmp_path: Path, target: Path, made: list
 @pytest.mark.parametrize(
     "command", [("--model-path", "zai-org/GLM-5.1-FP8", "--tp", 8), (*MODEL, "--disable-flashinfer-autotune")]
 )
-def test_a_server_that_tunes_nothing_lacks_nothing(
-    tmp_path: Path, target: Path, command: tuple[object, ...]
-) -> None:
+def test_who_tunes_nothing_lacks_nothing(tmp_path: Path, target: Path, command: tuple[object, ...]) -> None:
     server = ("--", "python", "-m", "sglang.launch_server", *command)
     data = _report(run("verify", *_there(tmp_path, target), "--strict", *server))
     assert data["ok"] and data["files"] == [] and _codes(data) == {"tunes-nothing"}
@@ -219,10 +217,8 @@ def test_files_under_another_key_are_not_loaded(tmp_path: Path, target: Path) ->
     other = (*MODEL, "--tp", 2, "--pp", 2)
     data = _report(run("verify", folder, *other, "--target", target, "--format", "json", *VERSIONS))
     assert set(_verdicts(data)) == {"ignored", "missing"}
-    assert (
-        data["verdict"]
-        == "bad: other-folder, rank-missing; the next start loads 0 of 4 files; no server was asked"
-    )
+    said = "bad: other-folder, rank-missing; the next start loads 0 of 4 files; no server was asked"
+    assert data["verdict"] == said
 
 
 def test_a_newer_sglang_is_a_warning(tmp_path: Path, target: Path) -> None:

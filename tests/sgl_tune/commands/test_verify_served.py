@@ -35,13 +35,8 @@ class Place:
     def verify(self, *more: object) -> Ran:
         ours = ("verify", "--gpu", "h200", "--server", python_of(SMALLEST), "--cache-dir", self.cache_dir)
         words = [*ours, "--model-config", self.config, *more, "--format", "json", "--", *COMMAND]
-        done = subprocess.run(
-            [*PROGRAM, *map(str, words)],
-            env=environment(XDG_CACHE_HOME=str(BUILT.parent)),
-            capture_output=True,
-            text=True,
-            timeout=500,
-        )
+        command, variables = [*PROGRAM, *map(str, words)], environment(XDG_CACHE_HOME=str(BUILT.parent))
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=500)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def report(self, *more: object) -> tuple[int, dict[str, Any]]:

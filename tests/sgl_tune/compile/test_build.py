@@ -60,10 +60,8 @@ def test_a_module_that_somebody_else_builds_is_waited_for(tmp_path: Path) -> Non
     one = task(tmp_path, "norm", "touch $out")
     one.lock.parent.mkdir()
     lock = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX)"
-    holder = subprocess.Popen(
-        [sys.executable, "-c", f"{lock}; print('held', flush=True); time.sleep(1)", str(one.lock)],
-        stdout=subprocess.PIPE,
-    )
+    holds = f"{lock}; print('held', flush=True); time.sleep(1)"
+    holder = subprocess.Popen([sys.executable, "-c", holds, str(one.lock)], stdout=subprocess.PIPE)
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
     began = time.monotonic()
     assert built(one)["norm"].state == "built" and time.monotonic() - began > 0.5
@@ -93,11 +91,9 @@ except Interruption as error:
 def test_nothing_outlives_who_is_interrupted(tmp_path: Path, number: int) -> None:
     mark = f"{600 + os.getpid() % 300}.125"  # a length of sleep that no other process has
     one = task(tmp_path, "long", f"sleep {mark}", 1)
-    working = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, str(one.folder)],
-        stdout=subprocess.PIPE,
-        env={**environment(), "PATH": ENVIRONMENT["PATH"], "PYTHONPATH": str(ROOT)},
-    )
+    variables = {**environment(), "PATH": ENVIRONMENT["PATH"], "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", INTERRUPTED, str(one.folder)]
+    working = subprocess.Popen(command, stdout=subprocess.PIPE, env=variables)
     assert working.stdout is not None and working.stdout.readline() == b"begun\n"
     until(lambda: _sleepers(mark) > 0, 20)
     working.send_signal(number)

@@ -87,13 +87,8 @@ def test_flashinfers_own_makers_are_told_with_their_arguments(tmp_path: Path) ->
     pytest.importorskip("flashinfer")
     settings = {"FLASHINFER_WORKSPACE_BASE": str(tmp_path), "FLASHINFER_CUDA_ARCH_LIST": "9.0"}
     root = Path(__file__).resolve().parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", MAKERS, str(root)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **settings},
-        timeout=240,
-    )
+    command, variables = [sys.executable, "-c", MAKERS, str(root)], {**os.environ, **settings}
+    done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     told = [json.loads(line) for line in done.stdout.splitlines() if '"maker"' in line]
     norm, prefill = told

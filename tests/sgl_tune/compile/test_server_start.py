@@ -73,9 +73,7 @@ def _install(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_a_start_ends_when_it_is_ready_and_tells_what_it_compiled(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_start_ends_ready_and_tells_what_it_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _install(tmp_path, "0.5.23", monkeypatch)
     monkeypatch.setenv("HOW", "serves")
     root = tmp_path / "root"

@@ -41,9 +41,7 @@ def test_a_script_on_the_path_says_where_its_toolkit_is(tmp_path: Path) -> None:
 
 
 @needs_cxx
-def test_libraries_of_pip_get_the_names_that_a_linker_looks_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_libraries_of_pip_get_the_names_for_a_linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     home = toolkit(tmp_path / "site-packages/nvidia/cu13", library="lib")
     monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
@@ -65,9 +63,8 @@ def test_what_is_missing_is_said_with_what_brings_it(tmp_path: Path, spoil: str,
     with pytest.raises(UsageError) as error:
         find_toolkit({"CUDA_HOME": str(home)}, ["cublasLt.h"])
     assert says in error.value.message and error.value.remedy == pip_command("12.9")
-    assert "'nvidia-cuda-nvcc==12.9.*'" in pip_command("12.9") and "nvidia-curand==10.3.10.*" in pip_command(
-        "12.9"
-    )
+    command = pip_command("12.9")
+    assert "'nvidia-cuda-nvcc==12.9.*'" in command and "nvidia-curand==10.3.10.*" in command
 
 
 def test_a_mixture_of_releases_is_refused(tmp_path: Path) -> None:

@@ -67,9 +67,7 @@ def test_a_root_holds_the_servers_files_and_the_tuned_ones(cache: Path, tmp_path
     assert not config_name(beside(NAME)) and not triton_of(beside(NAME))
 
 
-def test_a_later_copy_leaves_what_was_tuned_and_takes_what_the_server_changed(
-    cache: Path, tmp_path: Path
-) -> None:
+def test_a_later_copy_leaves_what_was_tuned_and_takes_what_is_changed(cache: Path, tmp_path: Path) -> None:
     source, root = tmp_path / "package/configs", cache / "moe_configs"
     write(source / "triton_3_6_0" / NAME, {"8": ENTRY})
     write(source / "triton_3_6_0" / BLOCK, {"9": ENTRY})
@@ -93,9 +91,7 @@ def test_inspect_lists_the_margins(cache: Path) -> None:
         (b'{"1": {"BLOCK_SIZE_M": 16}}', 1, "store-kills-start", "lacks BLOCK_SIZE_N"),
     ],
 )
-def test_verify_names_what_a_broken_file_does(
-    cache: Path, raw: bytes, status: int, code: str, said: str
-) -> None:
+def test_verify_names_what_is_broken(cache: Path, raw: bytes, status: int, code: str, said: str) -> None:
     (cache / "moe_configs/configs/triton_3_6_0" / NAME).write_bytes(raw)
     told = ran(status, "verify", cache, "--store", "moe-configs")
     found = [one for file in told["files"] for one in file["findings"]]
@@ -172,9 +168,7 @@ def test_a_bundle_carries_the_root_and_a_lock_knows_it(cache: Path, tmp_path: Pa
         "flashinfer",
     ],
 )
-def test_a_lock_does_not_hold_over_what_a_server_reads_through_a_link(
-    cache: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_lock_does_not_hold_over_what_is_read_by_a_link(cache: Path, tmp_path: Path, name: str) -> None:
     lock = write_lock(cache)
     assert ran(0, "verify", cache, "--lock", lock)["ok"]
     behind = write(tmp_path / "behind.json", {}) if name.endswith(".json") else tmp_path

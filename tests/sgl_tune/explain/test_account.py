@@ -47,13 +47,8 @@ def said(text: str, phase: str = "") -> dict[str, Any]:
 
 def named(key: str) -> dict[str, Any]:
     path = f"/w/home/.cache/sglang/flashinfer/autotune/0.7.2/sm90/{key}/rank_tp0_pp0_dp0.json"
-    return {
-        "event": "file",
-        "store": "flashinfer tactics of the ranks",
-        "path": path,
-        "found": False,
-        "phase": "autotune",
-    }
+    file = {"store": "flashinfer tactics of the ranks", "path": path, "found": False}
+    return {"event": "file", "phase": "autotune", **file}
 
 
 def started(*events: dict[str, Any], folder: str = FOLDER) -> Record:

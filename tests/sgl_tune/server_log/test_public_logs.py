@@ -75,9 +75,7 @@ POOL = "Memory pool end. avail mem=9.00 GB"
         ((*LOADED, POOL), "NCCL WARN Cuda failure 2 'out of memory'\n", "NCCL's buffers"),
     ],
 )
-def test_a_death_has_the_cause_in_the_log(
-    tmp_path: Path, entries: tuple[str, ...], end: str, what: str
-) -> None:
+def test_a_death_has_the_logs_cause(tmp_path: Path, entries: tuple[str, ...], end: str, what: str) -> None:
     (tmp_path / "server.log").write_text("".join(f"{AT} TP0] {entry}\n" for entry in entries) + end)
     cause = cause_of(read_server_log(tmp_path / "server.log"))
     assert cause is not None and what in cause.what

@@ -71,14 +71,9 @@ def knows_days(index: Index) -> bool:
 
 
 def command(home: Path, index: Index | None, *words: str) -> Ran:
-    done = subprocess.run(
-        [*PROGRAM, "server", *words],
-        env=environment(SGL_TUNE_SERVERS=str(home), **(index.environment if index else {})),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    variables = environment(SGL_TUNE_SERVERS=str(home), **(index.environment if index else {}))
+    streams = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    done = subprocess.run([*PROGRAM, "server", *words], env=variables, timeout=600, **streams)
     assert "Traceback" not in done.stderr and "bug" not in done.stderr
     return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -162,15 +157,15 @@ def test_ctrl_c_ends_an_add_with_the_way_to_go_on(planned: Path, index: Index) -
 
 
 def started(home: Path, index: Index) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*PROGRAM, "server", "add", "0.5.17", "-y"],
-        env=environment(SGL_TUNE_SERVERS=str(home), **index.environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    command = [*PROGRAM, "server", "add", "0.5.17", "-y"]
+    variables = environment(SGL_TUNE_SERVERS=str(home), **index.environment)
+    streams = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
+    return subprocess.Popen(command, env=variables, start_new_session=True, **streams)
 
 
 def test_a_wheel_of_other_bytes_than_promised_is_refused(planned: Path, index: Index) -> None:

@@ -26,20 +26,11 @@ def site(tmp_path: Path) -> Path:
 
 
 def run(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "sgl_tune",
-        "server",
-        "modules",
-        "--server",
-        str(tmp_path / "venv"),
-        *words,
-    ]
+    modules = ("-m", "sgl_tune", "server", "modules", "--server", str(tmp_path / "venv"))
+    command = [sys.executable, *modules, *words]
     variables = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path / "home")}
-    return subprocess.run(
-        command, capture_output=True, text=True, env={**environment(), **variables}, timeout=120
-    )
+    env = {**environment(), **variables}
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
 
 
 def told(tmp_path: Path, *words: str) -> dict[str, Any]:
@@ -136,12 +127,8 @@ extern "C" int answer(int launches) {
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
 def test_an_object_of_kernels_is_built_without_their_gpu_code(tmp_path: Path) -> None:
     (tmp_path / "one.cu").write_text(KERNEL)
-    words = [
-        "--generate-dependencies-with-compile",
-        "-MF",
-        tmp_path / "one.d",
-        "-gencode=arch=compute_90a,code=sm_90a",
-    ]
+    lists = ("--generate-dependencies-with-compile", "-MF", tmp_path / "one.d")
+    words = [*lists, "-gencode=arch=compute_90a,code=sm_90a"]
     words += ["--compiler-options=-fPIC", "-O3", "-c", tmp_path / "one.cu", "-o", tmp_path / "one.o"]
     ours = [sys.executable, "-I", host_nvcc.__file__, str(shutil.which("nvcc"))]
     done = subprocess.run([*ours, *words], capture_output=True, text=True)
@@ -161,8 +148,7 @@ def test_an_object_of_kernels_is_built_without_their_gpu_code(tmp_path: Path) ->
 def test_what_does_not_compile_fails_as_nvcc_would(tmp_path: Path) -> None:
     (tmp_path / "one.cu").write_text("nonsense\n")
     ours = [sys.executable, "-I", host_nvcc.__file__, str(shutil.which("nvcc"))]
-    done = subprocess.run(
-        [*ours, "-c", tmp_path / "one.cu", "-o", tmp_path / "one.o"], capture_output=True, text=True
-    )
+    command = [*ours, "-c", tmp_path / "one.cu", "-o", tmp_path / "one.o"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0 and "nonsense" in done.stderr
     assert not (tmp_path / "one.o").exists()

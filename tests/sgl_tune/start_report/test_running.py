@@ -73,22 +73,15 @@ def test_a_start_that_dies_is_reported_and_its_code_is_ours(tmp_path: Path) -> N
         ("true", 1, "with exit code 0"),
     ],
 )
-def test_a_command_that_ends_before_it_is_ready_is_told_to_have_ended(
-    script: str, code: int, said: str, tmp_path: Path
-) -> None:
+def test_a_command_ending_early_is_said_to_end(script: str, code: int, said: str, tmp_path: Path) -> None:
     told = tmp_path / "report.json"
     words = [*PROGRAM, "start-report", "--format", "json", "-o", str(told), "--", "bash", "-c", script]
     done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=60)
     report = json.loads(told.read_text())
     assert (done.returncode, report["ready"], report["exit_code"]) == (code, False, code if code > 1 else 0)
     assert schema_faults("start-report", report) == []
-    shown = subprocess.run(
-        [*PROGRAM, "start-report", "--", *words[-3:]],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=60,
-    ).stderr
+    command = [*PROGRAM, "start-report", "--", *words[-3:]]
+    shown = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60).stderr
     assert f": its command ended {said} in a phase that no line names\n" in shown
     assert "saves" not in shown, "a table of nothing"
 

@@ -53,9 +53,7 @@ ENDED = "[AutoTuner]: Tuning op: 100%|###| 6/6 [00:12<00:00,  0.48profile/s]"
 
 @pytest.mark.parametrize("blanks", ["", "\n", "\n \n\n"])
 @pytest.mark.parametrize("end", ["\n", "\r"])
-def test_tuning_after_a_build_is_no_building_whatever_blank_lines_there_are(
-    tmp_path: Path, blanks: str, end: str
-) -> None:
+def test_tuning_after_a_build_is_no_building_after_blank_lines(tmp_path: Path, blanks: str, end: str) -> None:
     """The bars have only tqdm's time: 6 profiles at 0.48 per second take 12.5 s."""
     text = (
         head() + loaded()

@@ -45,11 +45,8 @@ def test_a_folder_of_stores_is_listed_by_what_is_in_it(root: Path) -> None:
     assert found["caches"] == []
     triton = rows["triton", "triton"]
     assert (triton["items"], triton["files"], triton["incomplete"]) == (3, 17, 0)
-    assert (triton["versions"], triton["archs"], triton["pythons"]) == (
-        {"triton": ["3.6.0"]},
-        ["sm90"],
-        ["3.11"],
-    )
+    told = [triton[part] for part in ("versions", "archs", "pythons")]
+    assert told == [{"triton": ["3.6.0"]}, ["sm90"], ["3.11"]]
     assert rows["flashinfer-jit", ".cache/flashinfer"]["versions"] == {"flashinfer": ["0.7.2"]}
     assert rows["deep-gemm", "deep_gemm"]["archs"] == ["sm90"]
     assert rows["driver", "nv"]["ships"] is False

@@ -104,9 +104,8 @@ def test_what_another_machine_never_looks_at_is_ignored(root: Path, tmp_path: Pa
     assert _codes(data, "triton").count("store-other-python") == 1
     assert _codes(data, "tilelang") == ["store-other-version"]
     assert _codes(data, "flashinfer-jit") == ["store-other-version"]
-    assert _codes(data, "tvm-ffi") == ["store-other-arch"] and _codes(data, "deep-gemm") == [
-        "store-other-arch"
-    ]
+    for store in ("tvm-ffi", "deep-gemm"):
+        assert _codes(data, store) == ["store-other-arch"]
 
 
 @pytest.mark.parametrize(
@@ -135,9 +134,7 @@ def test_what_another_machine_never_looks_at_is_ignored(root: Path, tmp_path: Pa
         ("flashinfer-cubins", ".cache/flashinfer/cubins/*/*/*.cubin", b"", "replaced"),
     ],
 )
-def test_a_damaged_item_is_told_before_the_start(
-    root: Path, store: str, file: str, content: bytes | None, verdict: str
-) -> None:
+def test_damage_is_told_early(root: Path, store: str, file: str, content: bytes | None, verdict: str) -> None:
     path = next(root.glob(file))
     path.unlink() if content is None else path.write_bytes(content)
     data = _verify("--store", store, root)

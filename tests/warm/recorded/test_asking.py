@@ -68,10 +68,8 @@ def test_a_refusal_is_the_servers_own() -> None:
 
 
 def test_a_start_that_dies_before_it_tunes_is_no_plan() -> None:
-    for kind, said in (
-        ("OutOfMemoryError", "does not start"),
-        ("ImportError", "not known: .* lacks a package"),
-    ):
+    lacks = "not known: .* lacks a package"
+    for kind, said in (("OutOfMemoryError", "does not start"), ("ImportError", lacks)):
         with pytest.raises(CheckFailed, match=f"{said}: in weights: {kind}: Tried"):
             started(record_of(ASKED, [asked(), {**DIED, "type": kind}, ENDED]))
 

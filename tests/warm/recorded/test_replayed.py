@@ -60,10 +60,8 @@ def tuned(replayable: tuple[Call, ...], tmp_path_factory: pytest.TempPathFactory
 def test_a_call_is_recorded_once_with_what_it_asks(calls: tuple[Call, ...]) -> None:
     first, odd, unmarked, serving = calls
     assert (first.function, first.mode, first.unreplayable) == ("demo:experts", "tune", "")
-    assert [lookup.op for lookup in first.lookups] == [
-        "sgl_tune::cpu_grouped_gemm1",
-        "sgl_tune::cpu_grouped_gemm2",
-    ]
+    ops = [lookup.op for lookup in first.lookups]
+    assert ops == ["sgl_tune::cpu_grouped_gemm1", "sgl_tune::cpu_grouped_gemm2"]
     assert all(tuple(bucket for bucket, _ in lookup.keys) == BUCKETS for lookup in first.lookups)
     assert first.contexts[0].arguments == {"tune_mode": True, "skip_ops": {"set": ["another"]}}
     assert first.cache.endswith("tactics.json") and not serving.cache
@@ -87,9 +85,7 @@ def test_a_job_goes_to_a_worker_and_back(calls: tuple[Call, ...], tmp_path: Path
     assert read_job(json.loads(json.dumps(job.to_json()))) == job
 
 
-def test_what_was_asked_is_tuned_and_proven(
-    private: Scratch, replayable: tuple[Call, ...], tuned: Tuned
-) -> None:
+def test_all_asked_is_tuned_and_proven(private: Scratch, replayable: tuple[Call, ...], tuned: Tuned) -> None:
     """A call that only served is tuned for the keys that it asked for, and no others."""
     job, report, entries = tuned
     recorded = {key for call in replayable for key in call.keys}
@@ -112,9 +108,7 @@ def test_a_missing_entry_is_named_by_the_proof(
     assert proof.misses == (lost,) and not proof.is_good and proof.profiled == {}
 
 
-def test_a_call_that_asks_for_other_keys_fails_by_name(
-    private: Scratch, calls: tuple[Call, ...], tmp_path: Path
-) -> None:
+def test_calls_of_other_keys_fail_by_name(private: Scratch, calls: tuple[Call, ...], tmp_path: Path) -> None:
     first = calls[0]
     lookup = first.lookups[0]
     less = replace(first, lookups=(replace(lookup, keys=lookup.keys[:2]), *first.lookups[1:]))

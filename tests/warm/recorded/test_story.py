@@ -52,9 +52,7 @@ def printed(data: dict[str, Any]) -> Any:
     return json.loads(stdout.getvalue())
 
 
-def test_workers_share_the_search_and_every_rank_has_the_same_proven_file(
-    calls: tuple[Call, ...], tmp_path: Path
-) -> None:
+def test_workers_share_the_search_and_ranks_one_proven_file(calls: tuple[Call, ...], tmp_path: Path) -> None:
     made = plan(calls, tmp_path)
     warmed = warm_records(made, SETTINGS, OUT)
     paths = [tmp_path / path for path in made.caches[0].paths]
