@@ -155,17 +155,9 @@ def cache_json(cache: ScannedCache, with_entries: bool, filters: Sequence[Filter
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
-    parts = entry.parts
-    return {
-        "op": parts.op if parts else None,
-        "runner": entry.runner,
-        "bucket": parts.bucket if parts else None,
-        "tactic": entry.tactic,
-        "policy": entry.policy,
-        "ms": entry.ms,
-        "margin": entry.margin,
-        "key": entry.key,
-    }
+    op, bucket = (entry.parts.op, entry.parts.bucket) if entry.parts else (None, None)
+    names = ("runner", "tactic", "policy", "ms", "margin", "key")
+    return {"op": op, "bucket": bucket, **{name: getattr(entry, name) for name in names}}
 
 
 def wanted(content: Content, filters: Sequence[Filter]) -> list[Entry]:

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -240,11 +241,8 @@ class Way:
         if path.parts[:depth] != root.parts:
             raise ValueError(f"{path} is not below {root}")
         names = path.parts[depth:]
-        known = 0
-        for name, opened in zip(names, self._names, strict=False):
-            if name != opened:
-                break
-            known += 1
+        pairs = zip(names, self._names, strict=False)
+        known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         self._leave(known + 1)
         for name in names[known:]:
             self._folders.append(self._folders[-1].enter(name, self._create))

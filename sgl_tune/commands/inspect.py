@@ -1,7 +1,5 @@
 """`sgl-tune inspect`: list the caches and what they contain."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -97,7 +95,7 @@ def _list(
     filters: Sequence[Filter],
     target: str | None,
     root: Path,
-    stores: Sequence[Summary],
+    stores: "Sequence[Summary]",
     bundle: Mapping[str, Any] | None = None,
 ) -> None:
     unread: list[str] = []
@@ -135,7 +133,7 @@ def _paths(cache: ScannedCache) -> Iterable[str]:
 def _show(
     out: Output,
     caches: list[ScannedCache],
-    stores: Sequence[Summary],
+    stores: "Sequence[Summary]",
     with_entries: bool,
     filters: Sequence[Filter],
     where: str,
@@ -237,7 +235,7 @@ def _show_entries(out: Output, cache: ScannedCache, filters: Sequence[Filter]) -
         out.line()
 
 
-def _stores_beside(out: Output, folder: Path) -> list[Summary]:
+def _stores_beside(out: Output, folder: Path) -> "list[Summary]":
     """Return the stores in a folder; where there are none, as usual, their code is not imported."""
     found = stores_below(out, folder) if folder.is_dir() else []
     if not found:

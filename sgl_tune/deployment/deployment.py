@@ -1,8 +1,6 @@
 """One deployment: a server, the model it serves, and the folder of its cache; and a model's config.json as
 the core understands it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -79,7 +77,7 @@ class Deployment:
     inputs: Inputs
     server: Server
     model: ModelConfig
-    launch: Launch | None = field(default=None, compare=False)
+    launch: "Launch | None" = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -130,7 +128,7 @@ class Deployment:
         return 1 if self.parallel.enable_dp_attention else self.parallel.dp
 
     @property
-    def draft_deployment(self) -> Deployment | None:
+    def draft_deployment(self) -> "Deployment | None":
         """Return the draft layer as a deployment of its own, on the same ranks, or None."""
         if self.server.draft is None:
             return None
@@ -139,7 +137,7 @@ class Deployment:
             server = replace(server, quantization=None, model_quantization=None)
         return replace(self, server=server, model=own_layer(self.model))
 
-    def asking(self, **changes: Any) -> Deployment:
+    def asking(self, **changes: Any) -> "Deployment":
         """Return the deployment with other arguments, by SGLang's names, and all that follows."""
         return deploy(replace(self.inputs, asked=replace(self.inputs.asked, **changes)))
 

@@ -1,7 +1,5 @@
 """The memory of one rank's start as data, the same for a prediction, a measurement and a run's file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -122,8 +120,8 @@ class MemoryReport:
     refused: str = ""  # SGLang's own words
     stack: tuple[str, ...] = ()  # calls that led to the server's end, the innermost last
     remedies: tuple[Remedy, ...] = ()
-    what_if: Mapping[str, MemoryReport] = field(default_factory=dict)
-    ranks: tuple[MemoryReport, ...] = ()
+    what_if: "Mapping[str, MemoryReport]" = field(default_factory=dict)
+    ranks: "tuple[MemoryReport, ...]" = ()
     comparisons: tuple[Comparison, ...] = ()
 
     @property
@@ -204,7 +202,7 @@ class MemoryReport:
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)
 
-    def with_notes(self, *notes: str, warnings: Iterable[str] = ()) -> MemoryReport:
+    def with_notes(self, *notes: str, warnings: Iterable[str] = ()) -> "MemoryReport":
         """Return the report with these notes and warnings before its own."""
         mine, said = (*notes, *self.trust.notes), (*warnings, *self.trust.warnings)
         return replace(self, trust=replace(self.trust, notes=mine, warnings=said))

@@ -1,7 +1,5 @@
 """Ask a server about a command: what it resolves, and what its ranks tune and read."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -52,7 +50,7 @@ class Asked:
             return kept
         return self.answers.answer(replace(self.question, until=GATES), self.say)
 
-    def reading(self, metadata: Mapping[str, str] | None = None) -> Asked:
+    def reading(self, metadata: Mapping[str, str] | None = None) -> "Asked":
         """Return the same question with the rank files that are here. The server reads them in the
         environment in which they were tuned, except for its own FlashInfer and GPU, and for `metadata`."""
         root, record = self.whose.cache_dir, self.settled()
@@ -82,7 +80,7 @@ class Asked:
                 self.say({"event": "doubt", "text": text})
         return plan
 
-    def of(self, server: Server, gpu: Gpu, say: Listener) -> Asked:
+    def of(self, server: Server, gpu: Gpu, say: Listener) -> "Asked":
         """Return the same command for another server or GPU."""
         return replace(self, question=replace(self.question, server=server, gpu=gpu), say=say)
 
@@ -119,7 +117,7 @@ def _own_environment(files: Iterable[bytes]) -> dict[str, str]:
     return {}
 
 
-def _around(by: ByServer, question: Question) -> Around:
+def _around(by: ByServer, question: Question) -> "Around":
     from sgl_tune.deployment.pasted_command import Around, around_server
 
     container, named = container_of(by.command), by.flags.target

@@ -2,8 +2,6 @@
 manifest comes first and determines every following byte. The rest is compared with it; no member's header
 is ever acted on, so no name, link or size in a header can lead anywhere."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -45,7 +43,7 @@ _BLOCK = 4096  # disk space of the smallest file or an empty folder
 class Archive:
     """One pass over an opened bundle. `manifest` is read at once, `each` yields the rest."""
 
-    def __init__(self, stream: _Stream, size: int, at_end: Callable[[], None]) -> None:
+    def __init__(self, stream: "_Stream", size: int, at_end: Callable[[], None]) -> None:
         self._stream, self._at_end = stream, at_end
         self.compressed = size
         block = stream.take(BLOCK, short=True)
@@ -132,8 +130,8 @@ class Opened:
 
     archive: Archive
     checked: str | None
-    _read: Hash
-    _tar: Hash
+    _read: "Hash"
+    _tar: "Hash"
 
     @property
     def digest(self) -> str:

@@ -1,8 +1,6 @@
 """One entry of a store: what its library looks up as a unit, and what that lookup would do; and how readers
 read a store's folders: opened one below the other, never through a link, and to a limited depth."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json
@@ -40,7 +38,7 @@ class Size(NamedTuple):
     odd: tuple[str, ...] = ()  # links, pipes, devices, which are not opened
     closed: os.stat_result | None = None  # the status of a file that others may not read
 
-    def plus(self, other: Size) -> Size:
+    def plus(self, other: "Size") -> "Size":
         owner = self.owner if self.files else other.owner
         newest = max(self.modified, other.modified)
         odd = (*self.odd, *other.odd) if other.odd else self.odd
@@ -106,7 +104,7 @@ class Listing(NamedTuple):
     folders: list[str]
     odd: list[str]
 
-    def only(self, *names: str) -> Listing:
+    def only(self, *names: str) -> "Listing":
         """Return these files alone."""
         return Listing({name: self.files[name] for name in names}, [], [])
 

@@ -1,7 +1,5 @@
 """The serving machine, how a cache file's own environment compares with it, and findings about both."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -113,7 +111,7 @@ class Target(NamedTuple):
             return None
 
     @classmethod
-    def of(cls, metadata: Mapping[str, str], origin: str, arch: str | None, **more: Any) -> Target:
+    def of(cls, metadata: Mapping[str, str], origin: str, arch: str | None, **more: Any) -> "Target":
         """Return a named target. Its architecture is that of its GPU."""
         flashinfer = metadata.get("flashinfer_version")
         target = cls(metadata, origin, None if flashinfer in INDETERMINATE else flashinfer, **more)
@@ -136,7 +134,7 @@ class Target(NamedTuple):
             raise UsageError(f"{self.origin} does not say its GPU", f"add --gpu, or {ASK_THERE}")
         return flags.changed(sglang_version=named.sglang_version or self.sglang, gpu=gpu)
 
-    def typed(self, flags: TargetFlags) -> Target:
+    def typed(self, flags: TargetFlags) -> "Target":
         """Return this target with the values that these flags give."""
         gpu = find_gpu(flags.gpu) if flags.gpu else None
         return self._replace(
@@ -190,7 +188,7 @@ class Target(NamedTuple):
         """Return the FlashInfer that reads a file with this `_metadata`."""
         return flashinfer_of(looking_up(saved, self))
 
-    def in_folder(self, flashinfer: str | None) -> Target:
+    def in_folder(self, flashinfer: str | None) -> "Target":
         """Return this target. If none is named, it gets the FlashInfer of the folder that holds the file."""
         is_said = self.metadata is not None or self.flashinfer or not flashinfer
         return self if is_said else self._replace(flashinfer=flashinfer)

@@ -14,7 +14,7 @@ from sgl_tune.memory.core.predict import predict, predict_all
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions
 from sgl_tune.memory.report import MemoryReport
 from sgl_tune.memory.study import fitted
-from sgl_tune.memory.views.words import heading
+from sgl_tune.memory.views.tables import heading
 from tests.memory.starts import DEMO, GLM, GLM_DP, make_start, make_starts, of_size
 
 

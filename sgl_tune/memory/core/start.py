@@ -61,14 +61,8 @@ class Start:
 
     def about(self) -> dict[str, Any]:
         """Return the first line of the run's file."""
-        return {
-            "title": self.title,
-            "subtitle": self.subtitle,
-            "gpu": self.gpu.name,
-            "arch": self.gpu.arch,
-            "rank": self.rank,
-            "rank_name": self.rank_name,
-        }
+        names = ("title", "subtitle", "rank", "rank_name")
+        return {**{name: getattr(self, name) for name in names}, "gpu": self.gpu.name, "arch": self.gpu.arch}
 
 
 def starts_of(deployment: Deployment, ranks: str, behaviours: tuple[str, ...] = ()) -> tuple[Start, ...]:

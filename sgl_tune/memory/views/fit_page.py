@@ -8,7 +8,7 @@ from runtime.sglang.releases import Release
 from sgl_tune.cli.out import Output
 from sgl_tune.memory.fit import Fit, Knobs, Trial
 from sgl_tune.memory.report import MemoryReport
-from sgl_tune.memory.views.words import exactness, failure_text, heading
+from sgl_tune.memory.views.tables import exactness, failure_text, heading
 from sgl_tune.units import memory_bytes
 
 

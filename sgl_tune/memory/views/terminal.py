@@ -9,7 +9,7 @@ from sgl_tune.cli.out import Output
 from sgl_tune.memory.parts import beyond_peak
 from sgl_tune.memory.report import Answer, MemoryReport
 from sgl_tune.memory.views import tables
-from sgl_tune.memory.views.words import failure_text, heading, remedy_text, sizes_text, verdict, verdict_line
+from sgl_tune.memory.views.tables import failure_text, heading, remedy_text, sizes_text, verdict, verdict_line
 from sgl_tune.units import count
 
 _NAME, _NUMBER, _BAR = 25, 8, 13

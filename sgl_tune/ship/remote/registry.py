@@ -1,8 +1,6 @@
 """`oci://`: a bundle is an image of one layer; a tag is an index with one entry per GPU. Signatures are
 where cosign looks for them: at a tag named after the image's digest, one layer each."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -49,7 +47,7 @@ class RegistryRemote:
         self._how = how
         self._repository = Repository(self.name, how)
 
-    def push(self, bundle: Path, machine: Machine, alone: bool, key: PrivateKey | None) -> Pushed:
+    def push(self, bundle: Path, machine: Machine, alone: bool, key: "PrivateKey | None") -> Pushed:
         if not self.name.tag or self.name.digest:
             raise UsageError(f"{self.name}: a push needs a tag", f"write {self.name.place}:TAG")
         old = [] if alone else self._pushed_before()
@@ -84,7 +82,7 @@ class RegistryRemote:
         return Listing(tuple(map(self._offer, self._entries(self._found()))))
 
     def _push_image(
-        self, bundle: Path, about: Described, key: PrivateKey | None
+        self, bundle: Path, about: Described, key: "PrivateKey | None"
     ) -> tuple[dict[str, Any], int]:
         """Push the image by its digest alone. Its signature is pushed before a tag shows the image."""
         signature = read_signature(bundle)
@@ -203,7 +201,7 @@ def signatures(repository: Repository, manifest: Mapping[str, Any], digest: str)
     return found
 
 
-def put_signature(repository: Repository, signature: Signature, digest: str, key: PublicKey) -> None:
+def put_signature(repository: Repository, signature: Signature, digest: str, key: "PublicKey") -> None:
     """Add a signature to those of others, and remove an older one by this key."""
     statement = signature.statement or b""
     blob = Blob(digest_of(statement), len(statement))

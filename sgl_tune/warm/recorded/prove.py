@@ -1,8 +1,6 @@
 """The proof of a record: every recorded call is made again, all its lookups must hit, and nothing may be
 measured."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -32,7 +30,7 @@ class RecordProof(CacheProof):
     _cache: CallCache
     patience_seconds = 1.0
 
-    def __init__(self, cache: CallCache, device: Device, tuner: AutoTuner) -> None:
+    def __init__(self, cache: CallCache, device: "Device", tuner: "AutoTuner") -> None:
         from runtime.flashinfer.replay import Pool
 
         super().__init__(cache, device, tuner)
@@ -56,7 +54,7 @@ class RecordProof(CacheProof):
         return Answers(len(asked), len(asked) - len(missing), missing)
 
     @contextmanager
-    def _ready(self, call: Call, contexts: tuple[Context, ...] | None = None) -> Iterator[Ready]:
+    def _ready(self, call: Call, contexts: tuple[Context, ...] | None = None) -> "Iterator[Ready]":
         import torch
 
         from runtime.flashinfer.replay import Ready, opened, tuning_contexts

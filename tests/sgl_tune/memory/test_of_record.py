@@ -10,7 +10,7 @@ from runtime.server.units import GIB, MIB
 from sgl_tune.cli.out import to_json
 from sgl_tune.memory.parts import beyond_peak
 from sgl_tune.memory.starting import Layout, first_rank
-from sgl_tune.memory.views.words import exactness, failure_text, verdict
+from sgl_tune.memory.views.tables import exactness, failure_text, verdict
 from tests.sgl_tune.memory.records import (
     GUESS,
     OOM,

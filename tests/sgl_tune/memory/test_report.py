@@ -9,9 +9,8 @@ from sgl_tune.cli.format import Format
 from sgl_tune.cli.out import Output, to_json
 from sgl_tune.memory.parts import in_begin_order, rooted
 from sgl_tune.memory.report import Answer, worst
-from sgl_tune.memory.views.tables import highest_that_fits
+from sgl_tune.memory.views.tables import highest_that_fits, verdict
 from sgl_tune.memory.views.terminal import phase_lines, show_answer
-from sgl_tune.memory.views.words import verdict
 from tests.sgl_tune.memory.reports import make_phase, make_report
 from tests.sgl_tune.schemas import SCHEMAS
 
