@@ -237,7 +237,9 @@ def read_start(
     if start.is_mixed:  # each second would be one of several servers
         start.events, start.is_timed, start.began, start.ended, start.last_words = [], False, 0.0, 0.0, {}
     if start.ready is None and not start.deaths and path.is_file():
-        start.notes[f"the file itself was last written {_age(path)}"] = None
+        seconds = time.time() - path.stat().st_mtime  # the first question about a start that hangs
+        age = f"{human_age(seconds)} ago" if seconds >= 60 else "less than a minute ago"
+        start.notes[f"the file itself was last written {age}"] = None
     return report_of(start, number or len(starts), len(starts))
 
 
@@ -246,9 +248,3 @@ def parse_ready(text: str | None) -> re.Pattern[str] | None:
         return re.compile(text) if text is not None else None
     except re.error as error:
         raise UsageError(f"--ready {text}: no regular expression: {error}") from None
-
-
-def _age(path: Path) -> str:
-    """Return when a log was last written: the first question about a start that hangs."""
-    seconds = time.time() - path.stat().st_mtime
-    return f"{human_age(seconds)} ago" if seconds >= 60 else "less than a minute ago"

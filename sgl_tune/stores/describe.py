@@ -89,14 +89,11 @@ def _summary(stored: Stored, keep: bool) -> Summary:
 
 def item_json(item: Item) -> dict[str, Any]:
     return {
-        "store": item.store,
-        "name": item.name,
+        **{name: getattr(item, name) for name in ("store", "name", "arch", "python")},
         "path": str(item.path),
         **_size_json(item.size),
         "owner": None if item.size.owner is None else _owner(item.size.owner),
         "versions": dict(item.versions),
-        "arch": item.arch,
-        "python": item.python,
         "complete": item.is_complete,
         "problem": _state(item) or None,
         "note": item.note or None,

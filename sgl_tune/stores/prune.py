@@ -113,10 +113,6 @@ class StoreRules:
     arch: str | None = None
     max_size: int | None = None
 
-    @property
-    def choose_nothing(self) -> bool:
-        return self == StoreRules()
-
 
 class Chosen(NamedTuple):
     stored: Stored
@@ -188,7 +184,7 @@ def remove(chosen: Chosen) -> str | None:
 def prune_stores(
     out: Output, folder: Path | None, only: str, rules: StoreRules, dry_run: bool, yes: bool
 ) -> None:
-    if rules.choose_nothing:
+    if rules == StoreRules():
         raise UsageError("prune needs a rule", "--stale, --older-than 30d or --max-size 1GB")
     found, _ = stores_meant(out, str(folder) if folder else None, only, None)
     wanted = [stored for stored in found if stored.store != "driver" or only == "driver"]

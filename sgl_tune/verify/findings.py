@@ -137,13 +137,9 @@ class Finding(NamedTuple):
         return f"{self.where}: {self.message}" if self.where else self.message
 
     def to_json(self) -> dict[str, str]:
-        return {
-            "code": self.code,
-            "severity": self.severity.value,
-            "message": self.message,
-            "remedy": self.remedy,
-            **({"where": self.where} if self.where else {}),
-        }
+        where = {"where": self.where} if self.where else {}
+        told = {"code": self.code, "severity": self.severity.value, "message": self.message}
+        return {**told, "remedy": self.remedy, **where}
 
 
 def finding(
@@ -173,12 +169,9 @@ class FileReport(NamedTuple):
         return None if self.blocked else self.file
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "store": self.store,
-            "path": str(self.path),
-            "verdict": self.verdict.value,
-            "findings": [found.to_json() for found in self.findings],
-        }
+        findings = [found.to_json() for found in self.findings]
+        told = {"store": self.store, "path": str(self.path), "verdict": self.verdict.value}
+        return {**told, "findings": findings}
 
 
 class VerifyReport(NamedTuple):
