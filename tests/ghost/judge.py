@@ -31,18 +31,7 @@ from runtime.record.record import Record
 from runtime.sglang.server_process import Request, ServerProcess, ghost_for
 from runtime.sglang.tactics import Tactics
 from sgl_tune.asking.kept import cache_folder
-from tests.ghost.fit_outside import (
-    FULLEST,
-    OBSERVED,
-    Counts,
-    Seen,
-    fitted,
-    fullest,
-    observations,
-    seen,
-    without,
-    write_observations,
-)
+from tests.ghost import fit_outside
 from tests.ghost.judge_table import counts_of, row_of, write_judged
 from tests.ghost.real_starts import RealStart, later_starts, real_starts
 from tests.ghost.verdicts import Verdict, verdict
@@ -66,7 +55,7 @@ class Place:
 class Ran:
     start: RealStart
     record: Record
-    observed: dict[str, Counts]
+    observed: dict[str, fit_outside.Counts]
 
 
 def run_all(
@@ -140,8 +129,8 @@ def _run(
             named = {key: value for key, value in counted.items() if isinstance(value, int)}
             observed.setdefault(phase.name, {**named, "own": phase.outside - named.pop("charged")})
     charged = numbers.numbers.get(f"{PEERS}{start.gpus}")
-    if (beyond := fullest(start, record, charged.bytes if charged else 0)) is not None:
-        observed["kv pool"][FULLEST] = beyond
+    if (beyond := fit_outside.fullest(start, record, charged.bytes if charged else 0)) is not None:
+        observed["kv pool"][fit_outside.FULLEST] = beyond
     return Ran(start, record, observed)
 
 
@@ -158,17 +147,17 @@ def _forget_tactics(work: Path) -> None:
     shutil.rmtree(work / "home" / ".cache" / "sglang", ignore_errors=True)
 
 
-def tables_for(starts: Sequence[RealStart], known: Sequence[Seen]) -> dict[str, Outside]:
+def tables_for(starts: Sequence[RealStart], known: Sequence[fit_outside.Seen]) -> dict[str, Outside]:
     """Return a table for each start, fitted to the starts of other models."""
-    return {start.name: fitted(without(known, start), table()) for start in starts}
+    return {start.name: fit_outside.fitted(fit_outside.without(known, start), table()) for start in starts}
 
 
-def known_starts() -> list[Seen]:
-    if not OBSERVED.exists():
+def known_starts() -> list[fit_outside.Seen]:
+    if not fit_outside.OBSERVED.exists():
         return []
-    observed = observations()
+    observed = fit_outside.observations()
     starts = (*real_starts(), *later_starts())
-    return [seen(start, observed[start.name]) for start in starts if start.name in observed]
+    return [fit_outside.seen(start, observed[start.name]) for start in starts if start.name in observed]
 
 
 def place_of(asked: argparse.Namespace, work: Path) -> Place:
@@ -220,8 +209,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(row_of(verdict(one.start, one.record)), flush=True)
             ran.append(one)
     if asked.observe:
-        before = observations() if OBSERVED.exists() else {}
-        write_observations({**before, **{one.start.name: one.observed for one in ran}})
+        before = fit_outside.observations() if fit_outside.OBSERVED.exists() else {}
+        fit_outside.write_observations({**before, **{one.start.name: one.observed for one in ran}})
     verdicts: list[Verdict] = [verdict(one.start, one.record) for one in ran]
     print(counts_of(verdicts))
     if len(verdicts) == len(tuple(real_starts())) and not asked.observe:

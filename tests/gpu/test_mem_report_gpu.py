@@ -80,8 +80,7 @@ def test_an_out_of_memory_is_reported_with_its_snapshot(tmp_path: Path) -> None:
     assert data["what_if"]["predicted, cold"]["verdict"] == "oom"
     snapshot = pickle.loads((tmp_path / "run.snapshot.pickle").read_bytes())
     assert snapshot["segments"]
-    later = run("mem-report", "--log", file)
-    assert later.code == 1 and f"OUT OF MEMORY in {data['oom']['phase']}" in later.out
+    assert run("mem-report", "--log", file).ends(1, out=f"OUT OF MEMORY in {data['oom']['phase']}")
 
 
 def test_a_kill_loses_only_the_phase_in_progress(tmp_path: Path) -> None:

@@ -31,6 +31,13 @@ class Ran:
     out: str
     err: str
 
+    def ends(self, code: int, *said: str, out: str = "") -> bool:
+        """Whether it ended so and said all this on stderr and `out` on stdout."""
+        as_said = self.code == code and out in self.out and all(words in self.err for words in said)
+        if not as_said:
+            print(self.out, self.err, sep="\n")  # pytest shows it with the failure
+        return as_said
+
 
 def environment(**changes: str) -> dict[str, str]:
     """Without what a user's own settings would change."""

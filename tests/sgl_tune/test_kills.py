@@ -114,8 +114,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run(*words: object) -> None:
-    ran = run_here(*words)
-    assert ran.code == 0, ran.err
+    assert run_here(*words).ends(0)
 
 
 def _ours(root: Path) -> list[str]:

@@ -160,8 +160,7 @@ def test_the_product_that_a_pod_asks_its_node_for_is_its_gpu(where: str) -> None
     assert CoreStarter(MemoryOptions(ByServer(ServerFlags(), (pod,)))).gpu.gpu.name == "B200"
     for product, said in (("NVIDIA-H200-MIG-1g", "a slice of a GPU"), ("Tesla-T4", "named 'Tesla-T4'")):
         for command in (("warm", "--dry-run"), ("warm", "--dry-run", "--gpu", "h200"), ("mem-report",)):
-            ran = run_here(*command, *TARGET, "--", pod.replace("NVIDIA-B200", product))
-            assert ran.code == 2 and said in ran.err
+            assert run_here(*command, *TARGET, "--", pod.replace("NVIDIA-B200", product)).ends(2, said)
     asked = question_of(SOME_SERVER, ServerFlags(), [pod])
     assert asked.gpu.name == "NVIDIA B200"
 

@@ -51,8 +51,7 @@ CASES: dict[str, tuple[dict[str, Any], bool | None, bool | None]] = {
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("target") / "cache"
     warmed(folder)
-    ran = run_here("pack", folder, "-o", folder.with_name("b.tar.gz"))
-    assert ran.code == 0, ran.err
+    assert run_here("pack", folder, "-o", folder.with_name("b.tar.gz")).ends(0)
     return folder
 
 
@@ -104,8 +103,7 @@ def test_all_commands_agree(case: str, cache: Path, tmp_path: Path) -> None:
 def test_a_target_without_a_gpu_is_no_target_for_a_plan(command: str, cache: Path, tmp_path: Path) -> None:
     env = tmp_path / "env.json"
     env.write_text(json.dumps(told(cache, {"gpu": "unknown", "gpus": [], "arch": None})))
-    ran = run_here(*command.split(), "--target", env, *WORDS)
-    assert ran.code == 2 and NO_GPU in ran.err and "--gpu" in ran.err
+    assert run_here(*command.split(), "--target", env, *WORDS).ends(2, NO_GPU, "--gpu")
 
 
 def test_what_is_typed_beside_a_target_counts(cache: Path, tmp_path: Path) -> None:

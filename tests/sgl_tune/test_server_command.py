@@ -111,8 +111,7 @@ def test_what_no_server_would_take_is_refused(command: str, message: str) -> Non
 
 
 def test_a_command_without_a_model_is_refused() -> None:
-    ran = warm(*TARGET, "--", *START.split(), "--tp", "2")
-    assert ran.code == 2 and "the server command names no model" in ran.err
+    assert warm(*TARGET, "--", *START.split(), "--tp", "2").ends(2, "the server command names no model")
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,7 @@ def test_a_place_where_no_cache_can_be_is_wrong_usage(line: str, error: str) -> 
 def test_a_link_that_leads_nowhere_is_no_place(words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("gone")
     for place in (tmp_path / "link", tmp_path / "link" / "inside"):
-        ran = run(*words, "--cache-dir", place)
-        assert ran.code == 2 and f"{tmp_path}/link is a link that leads nowhere" in ran.err
+        assert run(*words, "--cache-dir", place).ends(2, f"{tmp_path}/link is a link that leads nowhere")
 
 
 @pytest.mark.parametrize("command", ["warm", "verify", "export", "push x", "pull"])

@@ -47,8 +47,7 @@ def test_an_expansion_without_bounds_is_refused_before_it_happens(name: str) -> 
 def test_a_manifest_of_a_kilobyte_ends_as_wrong_usage() -> None:
     text = HOSTILE["merge lists"]
     assert len(text) < 1100
-    ran = run("warm", "--dry-run", "--", text)
-    assert ran.code == 2 and "more than 40000 values" in ran.err
+    assert run("warm", "--dry-run", "--", text).ends(2, "more than 40000 values")
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,8 @@ def _refused(folder: Path, tmp_path: Path, **members: Any) -> Ran:
 
 
 def test_another_flashinfers_store_is_not_written_by_this_one(tuned: Path, tmp_path: Path) -> None:
-    ran = _refused(tuned, tmp_path, flashinfer_version="0.7.1")
-    assert ran.code == 2 and "FlashInfer 0.7.1 tuned this cache" in ran.err
-    ran = _refused(tuned, tmp_path, flashinfer_version="0.6.18")
-    assert ran.code == 2 and "has no managed store" in ran.err
+    assert _refused(tuned, tmp_path, flashinfer_version="0.7.1").ends(2, "FlashInfer 0.7.1 tuned this cache")
+    assert _refused(tuned, tmp_path, flashinfer_version="0.6.18").ends(2, "has no managed store")
     assert not (tmp_path / "store").exists()
 
 

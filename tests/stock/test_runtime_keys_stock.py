@@ -14,14 +14,8 @@ from runtime.moe import flashinfer_cutlass, flashinfer_trtllm
 from runtime.start.rehearsal import Rehearsal
 from sgl_tune.keys.plan import make_plan
 from sgl_tune.warm.job import make_job
+from tests.stock import kernel_stubs
 from tests.stock.calls import deployment_of, planned_experts
-from tests.stock.kernel_stubs import (
-    AskingTuner,
-    Meta,
-    asking_tuner,
-    install_cutlass_module,
-    install_trtllm_module,
-)
 
 if other_keys_of(VERSION):
     pytest.skip("the core plans the newest FlashInfer's keys", allow_module_level=True)
@@ -50,26 +44,26 @@ TRTLLM = [
 ]
 
 
-def _assert_asks_what_is_planned(tuner: AskingTuner, flags: dict[str, Any]) -> None:
+def _assert_asks_what_is_planned(tuner: kernel_stubs.AskingTuner, flags: dict[str, Any]) -> None:
     deployment = deployment_of(flashinfer_version=VERSION, **flags)
     (cache, *_) = make_job(make_plan(deployment), Path(), "cuda", (0,)).caches
-    Rehearsal(cache.model, cache.parallel, cache.runtime, Meta()).forward_all(cache.serving_rows)
+    Rehearsal(cache.model, cache.parallel, cache.runtime, kernel_stubs.Meta()).forward_all(cache.serving_rows)
     # Gathered from all DP ranks, rows are at least one of each.
     assert tuner.asked == planned_experts(deployment, least=deployment.parallel.attn_dp)
 
 
 @pytest.mark.parametrize("flags", CUTLASS)
 def test_cutlass_asks_for_the_planned_keys(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    install_cutlass_module(monkeypatch)
+    kernel_stubs.install_cutlass_module(monkeypatch)
     monkeypatch.setattr(flashinfer_cutlass, "cutlass_moe", flashinfer_cutlass.cutlass_moe.run)
     cutlass = {"arch": "sm90", "moe_runner_backend": "flashinfer_cutlass"}
-    _assert_asks_what_is_planned(asking_tuner(monkeypatch), {**cutlass, **flags})
+    _assert_asks_what_is_planned(kernel_stubs.asking_tuner(monkeypatch), {**cutlass, **flags})
 
 
 @pytest.mark.filterwarnings("ignore:Calling a trtllm-gen block-scale MoE op:DeprecationWarning")
 @pytest.mark.parametrize("flags", TRTLLM)
 def test_trtllm_asks_for_the_planned_keys(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    install_trtllm_module(monkeypatch)
+    kernel_stubs.install_trtllm_module(monkeypatch)
     monkeypatch.setattr(flashinfer_trtllm, "trtllm_moe", flashinfer_trtllm.trtllm_moe.run)
     trtllm = {"moe_runner_backend": "flashinfer_trtllm"}
-    _assert_asks_what_is_planned(asking_tuner(monkeypatch), {**trtllm, **flags})
+    _assert_asks_what_is_planned(kernel_stubs.asking_tuner(monkeypatch), {**trtllm, **flags})

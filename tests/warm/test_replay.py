@@ -40,8 +40,7 @@ def test_each_choice_is_timed_and_nothing_written(small: tuple[str, ...], tmp_pa
 
 def test_what_cannot_be_replayed_here_exits_with_2(tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), rank_names())
-    ran = run_here("verify", KEY, "--cache-dir", tmp_path, "--replay")
-    assert ran.code == 2 and "nothing to replay" in ran.err
+    assert run_here("verify", KEY, "--cache-dir", tmp_path, "--replay").ends(2, "nothing to replay")
     gpu = ("--model-path", "Qwen/Qwen3-30B-A3B", *SMALL[:2], "--gpu", "sm90")
     planned = json.loads(run_here("warm", "--dry-run", *gpu, "--cache-dir", tmp_path, "--format", "json").out)
     write_ranks(cache_folder(tmp_path, key=planned["key"]), rank_names())

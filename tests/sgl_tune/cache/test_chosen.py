@@ -11,16 +11,7 @@ from sgl_tune.cache.loader import Ignored, Loaded, next_save
 from sgl_tune.cache.record import serialise
 from sgl_tune.verify.environment import Target
 from sgl_tune.warm.worker import usable_entries
-from tests.sgl_tune.cache.caches import (
-    add_entry,
-    cache_folder,
-    codes,
-    managed_store,
-    rank_names,
-    verdicts,
-    verify_all,
-    write_ranks,
-)
+from tests.sgl_tune.cache import caches
 from tests.sgl_tune.cache.corpus import CHOSEN, HOT, build_chosen, moe_entries, moe_key, target_of
 from tests.sgl_tune.cache.predictions import load
 from tests.sgl_tune.running import run
@@ -32,8 +23,8 @@ HEALTHY = CASES["chosen"].raw
 
 
 def _cache(root: Path, raw: bytes = HEALTHY, ranks: int = 1) -> Path:
-    folder = cache_folder(root, "0.7.4")
-    write_ranks(folder, rank_names(tp=ranks), raw)
+    folder = caches.cache_folder(root, "0.7.4")
+    caches.write_ranks(folder, caches.rank_names(tp=ranks), raw)
     return folder
 
 
@@ -48,9 +39,9 @@ def test_a_file_loads_and_dies_as_under_the_real_loader(name: str) -> None:
 @pytest.mark.parametrize("name", ["chosen", "chosen-alone", "chosen-number", "chosen-list", "five-elements"])
 def test_a_file_is_a_hit_and_what_no_flashinfer_writes_is_malformed(name: str, tmp_path: Path) -> None:
     _cache(tmp_path, CASES[name].raw)
-    report, is_healthy = verify_all(tmp_path, SERVER), name in ("chosen", "chosen-alone")
-    assert verdicts(report) == ["hit"] and report.ok(strict=False)
-    assert ("value-malformed" not in codes(report)) == is_healthy
+    report, is_healthy = caches.verify_all(tmp_path, SERVER), name in ("chosen", "chosen-alone")
+    assert caches.verdicts(report) == ["hit"] and report.ok(strict=False)
+    assert ("value-malformed" not in caches.codes(report)) == is_healthy
 
 
 @pytest.mark.parametrize(
@@ -60,15 +51,14 @@ def test_a_file_is_a_hit_and_what_no_flashinfer_writes_is_malformed(name: str, t
 def test_a_tactic_of_no_kernel_is_bad_beside_anything(tactic: Any, beside: list[Any], tmp_path: Path) -> None:
     entries = {**moe_entries(), moe_key(1): ["MoERunner", tactic, *beside]}
     _cache(tmp_path, serialise(THERE, entries))
-    report = verify_all(tmp_path, SERVER)
-    assert "tactic-unusable" in codes(report) and not report.ok()
+    report = caches.verify_all(tmp_path, SERVER)
+    assert "tactic-unusable" in caches.codes(report) and not report.ok()
 
 
 def test_a_pack_takes_it_and_an_unpack_gives_it_back(tmp_path: Path) -> None:
     _cache(tmp_path / "from", ranks=2)
     bundle = tmp_path / "bundle.tar.gz"
-    packed = run("pack", tmp_path / "from", "-o", bundle)
-    assert packed.code == 0, packed.err
+    assert run("pack", tmp_path / "from", "-o", bundle).ends(0)
     assert run("unpack", bundle, "--cache-dir", tmp_path / "to").code == 0
     (path, *_) = sorted((tmp_path / "to").rglob("rank_*.json"))
     assert path.read_bytes() == HEALTHY
@@ -80,8 +70,7 @@ def json_of(raw: bytes) -> dict[str, Any]:
 
 def test_an_export_refuses_a_tactic_that_no_kernel_takes(tmp_path: Path) -> None:
     folder = _cache(tmp_path, CASES["chosen-tactic-nan"].raw)
-    done = run("export", folder, "--to", "vllm", "-o", tmp_path / "vllm")
-    assert done.code == 1 and "no kernel can take" in done.err
+    assert run("export", folder, "--to", "vllm", "-o", tmp_path / "vllm").ends(1, "no kernel can take")
 
 
 def test_a_diff_of_times_alone_says_that_the_choice_is_the_same(tmp_path: Path) -> None:
@@ -105,9 +94,11 @@ def test_a_warm_tunes_again_what_no_kernel_takes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [7, None, "x", [1, [2]], {"graph": [1, 2], "nan": False}])
 def test_a_protocol_record_is_no_lookups_entry_and_is_good(value: Any, tmp_path: Path) -> None:
-    add_entry(managed_store(tmp_path), "('__protocol__', 'pcie_ipc_ar', 'bf16:8')", "pcie_ipc_ar", value)
-    report = verify_all(tmp_path, SERVER)
-    assert verdicts(report) == ["hit"] and codes(report) <= {"flashinfer-unknown"}
+    caches.add_entry(
+        caches.managed_store(tmp_path), "('__protocol__', 'pcie_ipc_ar', 'bf16:8')", "pcie_ipc_ar", value
+    )
+    report = caches.verify_all(tmp_path, SERVER)
+    assert caches.verdicts(report) == ["hit"] and caches.codes(report) <= {"flashinfer-unknown"}
 
 
 @pytest.mark.parametrize(
@@ -121,12 +112,12 @@ def test_a_protocol_record_is_no_lookups_entry_and_is_good(value: Any, tmp_path:
     ],
 )
 def test_a_protocol_record_that_no_reader_accepts_is_a_miss(key: str, runner: str, tmp_path: Path) -> None:
-    add_entry(managed_store(tmp_path), key, runner)
-    report = verify_all(tmp_path, SERVER)
-    assert verdicts(report) == ["ignored"] and "managed-entry-invalid" in codes(report)
+    caches.add_entry(caches.managed_store(tmp_path), key, runner)
+    report = caches.verify_all(tmp_path, SERVER)
+    assert caches.verdicts(report) == ["ignored"] and "managed-entry-invalid" in caches.codes(report)
 
 
 def test_a_key_of_an_unknown_flashinfer_is_not_told_to_be_removed(tmp_path: Path) -> None:
     _cache(tmp_path, serialise(THERE, {**moe_entries(), "('new', 'form')": ["R", 1, HOT]}))
-    (found,) = (one for file in verify_all(tmp_path, SERVER).files for one in file.findings)
+    (found,) = (one for file in caches.verify_all(tmp_path, SERVER).files for one in file.findings)
     assert found.code == "key-unreadable" and "remove" not in found.remedy and "newer" in found.remedy

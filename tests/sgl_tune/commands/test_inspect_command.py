@@ -148,8 +148,7 @@ def test_filters_select_caches(cache_dir: Path, filters: list[str], keys: list[s
     ],
 )
 def test_a_filter_that_cannot_be_read_is_refused(text: str, said: str) -> None:
-    ran = run("inspect", "--filter", text)
-    assert ran.code == 2 and said in ran.err
+    assert run("inspect", "--filter", text).ends(2, said)
 
 
 def test_what_deserves_a_remark(cache_dir: Path) -> None:
@@ -206,8 +205,7 @@ def test_a_file_that_is_no_cache_is_refused(tmp_path: Path, name: str, content: 
 
 
 def test_a_key_needs_four_characters(cache_dir: Path) -> None:
-    ran = run("inspect", BIG[:3], "--cache-dir", cache_dir)
-    assert ran.code == 2 and "at least 4 characters" in ran.err
+    assert run("inspect", BIG[:3], "--cache-dir", cache_dir).ends(2, "at least 4 characters")
     assert run("inspect", BIG[:4], "--cache-dir", cache_dir).code == 0
 
 

@@ -42,8 +42,7 @@ def test_what_harms_any_server_goes_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_good_cache_loses_nothing_whatever_machine_this_is(tmp_path: Path) -> None:
     (path,) = write_ranks(cache_folder(tmp_path), ["rank_tp0_pp0_dp0.json"], CORPUS["other-gpu"].raw)
-    ran = run("prune", tmp_path, "--unusable", "-y")
-    assert ran.code == 0 and "Nothing to remove" in ran.out and path.exists()
+    assert run("prune", tmp_path, "--unusable", "-y").ends(0, out="Nothing to remove") and path.exists()
 
 
 def test_what_is_no_file_stays(tmp_path: Path) -> None:

@@ -68,8 +68,7 @@ def test_a_record_names_makers_of_flashinfers_alone(maker: str) -> None:
 
 @pytest.mark.parametrize("flag", ["--compile-only", "--format=kubernetes"])
 def test_flags_of_everything_are_refused_without_it(flag: str) -> None:
-    ran = run_here("warm", "--dry-run", flag, *MOE)
-    assert ran.code == 2 and "add --everything" in ran.err
+    assert run_here("warm", "--dry-run", flag, *MOE).ends(2, "add --everything")
 
 
 def test_without_a_server_nobody_knows_what_a_start_compiles() -> None:
@@ -79,8 +78,7 @@ def test_without_a_server_nobody_knows_what_a_start_compiles() -> None:
 
 @pytest.mark.parametrize("flag", [("--server", "core"), ("--gpu", "sm90"), ("--device", "cpu")])
 def test_what_asks_no_server_does_not_go_with_everything(flag: tuple[str, ...]) -> None:
-    ran = run_here("warm", "--everything", "--dry-run", *MOE, *flag)
-    assert ran.code == 2 and f"{flag[0]}" in ran.err and "asks no server" in ran.err
+    assert run_here("warm", "--everything", "--dry-run", *MOE, *flag).ends(2, f"{flag[0]}", "asks no server")
 
 
 def test_flashinfers_own_makers_are_told_with_their_arguments(tmp_path: Path) -> None:

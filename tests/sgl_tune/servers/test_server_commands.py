@@ -110,8 +110,7 @@ def test_a_server_is_added_listed_and_removed(planned: Path, index: Index) -> No
     expected = {"release": "0.5.17", "python": VERSION, "torch": "2.11.0", "flashinfer": "0.7.2", "cuda": 13}
     assert server.items() >= expected.items() and server["unusable"] is None
     assert command(home, None, "list", "-q").out == f"{home}/0.5.17\n"
-    ran = command(home, None, "add", "0.5.17")  # without any index
-    assert ran.code == 0 and "was added before" in ran.err
+    assert command(home, None, "add", "0.5.17").ends(0, "was added before")
 
     assert command(home, None, "remove", "0.5.17").code == 2  # nobody can answer
     ran = run_on_terminal("server", "remove", "0.5.17", answer="n\n", SGL_TUNE_SERVERS=str(home))
@@ -125,8 +124,7 @@ def test_an_add_that_was_killed_is_resumed_where_it_stopped(planned: Path, index
     index.stuck = SGLANG
     adding = started(planned, index)
     assert index.hangs.wait(300)
-    second = command(planned, index, "add", "0.5.17", "-y")
-    assert second.code == 3 and f"in use by process {adding.pid} on " in second.err
+    assert command(planned, index, "add", "0.5.17", "-y").ends(3, f"in use by process {adding.pid} on ")
     part = planned / f"0.5.17/wheels/{SGLANG}.part"
     until(lambda: part.exists() and part.stat().st_size > 0, 60)
     adding.kill()
@@ -136,8 +134,7 @@ def test_an_add_that_was_killed_is_resumed_where_it_stopped(planned: Path, index
 
     got = part.stat().st_size
     index.begin()
-    ran = command(planned, index, "add", "0.5.17", "-y")
-    assert ran.code == 0, ran.err
+    assert command(planned, index, "add", "0.5.17", "-y").ends(0)
     assert ("GET", SGLANG, f"bytes={got}-") in index.asked
     assert all(name.endswith(".whl") for _, name, _ in index.asked)  # pip does not choose anew
     assert [one["unusable"] for one in listed(planned)] == [None]
@@ -170,8 +167,7 @@ def started(home: Path, index: Index) -> subprocess.Popen[str]:
 
 def test_a_wheel_of_other_bytes_than_promised_is_refused(planned: Path, index: Index) -> None:
     index.spoiled = SGLANG
-    ran = command(planned, index, "add", "0.5.17", "-y")
-    assert ran.code == 3 and "not the bytes that the index promised" in ran.err
+    assert command(planned, index, "add", "0.5.17", "-y").ends(3, "not the bytes that the index promised")
     assert not (planned / f"0.5.17/venv/lib/python{VERSION}/site-packages/sglang").exists()
 
 
@@ -200,8 +196,7 @@ def test_a_disk_that_is_too_small_is_said_and_left_as_it_was(
     with mounted(tmp_path / "disk", f"size={size}") as disk:
         if said == "are needed there":
             shutil.copytree(asked_once, disk / "servers", symlinks=True)
-        ran = command(disk / "servers", index, "add", "0.5.17", "-y")
-        assert ran.code == 3 and said in ran.err
+        assert command(disk / "servers", index, "add", "0.5.17", "-y").ends(3, said)
         assert not index.asked
         assert all(one["unusable"] for one in listed(disk / "servers"))
 

@@ -15,6 +15,5 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     shutil.copytree(ROOT / "cache-examples" / "cache", folder / "root")
     make.whole_root(folder / "root")
-    ran = run_here("pack", folder / "root", "-o", folder / "whole.tar.gz")
-    assert ran.code == 0, ran.err
+    assert run_here("pack", folder / "root", "-o", folder / "whole.tar.gz").ends(0)
     return folder / "whole.tar.gz"

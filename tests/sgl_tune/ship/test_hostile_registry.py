@@ -409,5 +409,4 @@ def session(home: str, plain_http: bool = False) -> Session:
     ],
 )
 def test_a_url_that_cannot_be_read_is_refused(url: str, words: str, tmp_path: Path) -> None:
-    ran = run_here("pull", *url.split(), "-o", tmp_path / "x")
-    assert ran.code == 2 and words in ran.err, ran.err
+    assert run_here("pull", *url.split(), "-o", tmp_path / "x").ends(2, words)

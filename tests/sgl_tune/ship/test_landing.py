@@ -26,8 +26,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become s
 
 
 def _pack(root: Path, to: Path, *more: object) -> Path:
-    ran = run_here("pack", root, "-o", to, *more)
-    assert ran.code == 0, ran.err
+    assert run_here("pack", root, "-o", to, *more).ends(0)
     return to
 
 
@@ -133,16 +132,14 @@ def test_no_link_on_the_way_is_followed(place: str, whole: Path, tmp_path: Path)
     link = tmp_path / "there" / place
     link.parent.mkdir(parents=True)
     link.symlink_to(tmp_path / "elsewhere")
-    ran = run_here("unpack", whole, "--cache-dir", tmp_path / "there")
-    assert ran.code == 3 and f"{link}: is a link" in ran.err
+    assert run_here("unpack", whole, "--cache-dir", tmp_path / "there").ends(3, f"{link}: is a link")
     assert not list((tmp_path / "elsewhere").iterdir()) and not files_of(tmp_path / "there")
 
 
 def test_a_file_where_a_folder_belongs_is_told_before_anything_lands(whole: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there/inductor").write_text("mine")
-    ran = run_here("unpack", whole, "--cache-dir", tmp_path / "there")
-    assert ran.code == 2 and "inductor: is no folder" in ran.err
+    assert run_here("unpack", whole, "--cache-dir", tmp_path / "there").ends(2, "inductor: is no folder")
     assert files_of(tmp_path / "there") == {"inductor": b"mine"}
 
 
@@ -236,12 +233,10 @@ def test_nobody_else_may_write_what_a_server_loads(whole: Path, tmp_path: Path) 
 @needs_root
 def test_a_disk_that_is_too_small_is_told_first(whole: Path, tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=100k") as disk:
-        ran = run("unpack", whole, "--cache-dir", disk / "cache")
-        assert ran.code == 3 and "the bundle needs" in ran.err
+        assert run("unpack", whole, "--cache-dir", disk / "cache").ends(3, "the bundle needs")
         assert not list(disk.iterdir())
     with mounted(tmp_path / "disk", "size=8m,nr_inodes=40") as disk:
-        ran = run("unpack", whole, "--cache-dir", disk / "cache")
-        assert ran.code == 3 and "no room to write" in ran.err
+        assert run("unpack", whole, "--cache-dir", disk / "cache").ends(3, "no room to write")
         assert not list(disk.iterdir())
 
 
@@ -250,8 +245,7 @@ def test_a_store_on_a_disk_of_its_own_is_filled_too(whole: Path, tmp_path: Path)
     (tmp_path / "there").mkdir()
     with mounted(tmp_path / "there/triton", "size=8m"):
         _unpack(whole, tmp_path / "there")
-        ran = run_here("verify", tmp_path / "there")
-        assert ran.code == 0 and list((tmp_path / "there/triton").iterdir()), ran.out
+        assert run_here("verify", tmp_path / "there").ends(0) and list((tmp_path / "there/triton").iterdir())
 
 
 def test_a_folder_whose_group_goes_to_what_is_made_in_it_is_filled(whole: Path, tmp_path: Path) -> None:

@@ -48,19 +48,16 @@ def test_what_is_no_hit_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "env.json"
     other.write_text(TARGET.read_text().replace("NVIDIA H200", "NVIDIA H100"))
     words = ("pack", "4aae", "--cache-dir", EXAMPLES, "-o", tmp_path / "a.tar.gz", "--target", other)
-    ran = run_here(*words)
-    assert ran.code == 1 and "ignored: tuned elsewhere" in ran.err and not (tmp_path / "a.tar.gz").exists()
+    assert run_here(*words).ends(1, "ignored: tuned elsewhere") and not (tmp_path / "a.tar.gz").exists()
     assert run_here(*words, "--force").code == 0
     broken = cache_folder(tmp_path / "broken")
     write_ranks(broken, rank_names(2))
     (broken / rank_names(2)[1]).write_text("{")
-    ran = run_here("pack", tmp_path / "broken", "-o", tmp_path / "b.tar.gz")
-    assert ran.code == 1 and "deleted: " in ran.err and "--force" in ran.err
+    assert run_here("pack", tmp_path / "broken", "-o", tmp_path / "b.tar.gz").ends(1, "deleted: ", "--force")
 
 
 def test_a_deployment_without_its_cache_is_refused(tmp_path: Path) -> None:
-    ran = run_here("pack", *QWEN, "--cache-dir", tmp_path, "-o", tmp_path / "a.tar.gz")
-    assert ran.code == 1 and "missing" in ran.err
+    assert run_here("pack", *QWEN, "--cache-dir", tmp_path, "-o", tmp_path / "a.tar.gz").ends(1, "missing")
     ran = run_here("pack", *QWEN[:2], "--gpu", "h200", "-o", tmp_path / "a.tar.gz")
     assert ran.code == 2 and "nothing to pack" in ran.err and "tunes nothing" in ran.err
 
@@ -110,8 +107,7 @@ def test_stores_are_added_and_left_out_by_name(tmp_path: Path) -> None:
     assert len(stores()[0]) == len(stores("--store", "all")[0]) == 8
     packed = _pack("4aae", "--cache-dir", root, "--store", "triton", "-o", tmp_path / "a.tar.gz")
     assert len(packed["caches"]) == 1 and [row["store"] for row in packed["stores"]] == ["triton"]
-    ran = run_here("pack", root, "--store", "rocm", "-o", tmp_path / "a.tar.gz")
-    assert ran.code == 2 and "no such store" in ran.err
+    assert run_here("pack", root, "--store", "rocm", "-o", tmp_path / "a.tar.gz").ends(2, "no such store")
 
 
 def test_a_store_of_another_name_is_packed_where_the_newest_release_has_it(tmp_path: Path) -> None:
@@ -127,8 +123,7 @@ def test_a_store_of_another_name_is_packed_where_the_newest_release_has_it(tmp_p
 
 def test_files_that_are_named_by_one_gpu_need_force(tmp_path: Path) -> None:
     write_ranks(cache_folder(tmp_path), ["rank_tp0_pp0_dp0_gpu6f4d.json"])
-    ran = run_here("pack", tmp_path, "-o", tmp_path / "a.tar.gz")
-    assert ran.code == 1 and "is named by one GPU" in ran.err
+    assert run_here("pack", tmp_path, "-o", tmp_path / "a.tar.gz").ends(1, "is named by one GPU")
 
 
 @pytest.mark.parametrize(
@@ -141,8 +136,7 @@ def test_files_that_are_named_by_one_gpu_need_force(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_is_told_first(words: tuple[str, ...], why: str, tmp_path: Path) -> None:
-    ran = run_here("pack", *words, "--cache-dir", EXAMPLES)
-    assert ran.code == 2 and why in ran.err, ran.err
+    assert run_here("pack", *words, "--cache-dir", EXAMPLES).ends(2, why)
 
 
 def test_a_file_that_is_written_meanwhile_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,8 +87,7 @@ def test_a_swapped_folder_takes_no_kept_file(moment: str, theirs: Path, secret: 
         return True
 
     output = theirs / "kept.tar.gz"
-    ran = _meanwhile(moment, swap, *_pull(tmp_path, "-o", output))
-    assert ran.code == 0, ran.err
+    assert _meanwhile(moment, swap, *_pull(tmp_path, "-o", output)).ends(0)
     assert output.read_bytes() == (tmp_path / "store/b.tar.gz").read_bytes()
 
 
@@ -97,8 +96,7 @@ def test_a_pull_deletes_nothing_behind_a_planted_link(theirs: Path, tmp_path: Pa
     os.utime(kept, (OLD, OLD))
     (theirs / PULLS).symlink_to(kept.parent)
     for more in (("-o", theirs / "kept.tar.gz"), ("--cache-dir", theirs)):
-        ran = run_here(*_pull(tmp_path, *more))
-        assert ran.code == 3 and "is not a folder of this user's alone" in ran.err, ran.err
+        assert run_here(*_pull(tmp_path, *more)).ends(3, "is not a folder of this user's alone")
         assert kept.read_text() == "mine"
 
 
@@ -107,8 +105,7 @@ def test_a_pull_deletes_nothing_in_a_folder_that_somebody_else_made(theirs: Path
     kept = make.write(theirs / PULLS / "mine.part", "mine")
     os.utime(kept, (OLD, OLD))
     os.chown(theirs / PULLS, NOBODY, NOBODY)
-    ran = run_here(*_pull(tmp_path, "--cache-dir", theirs))
-    assert ran.code == 3 and "is not a folder of this user's alone" in ran.err, ran.err
+    assert run_here(*_pull(tmp_path, "--cache-dir", theirs)).ends(3, "is not a folder of this user's alone")
     assert kept.read_text() == "mine"
 
 

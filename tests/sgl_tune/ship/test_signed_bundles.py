@@ -81,8 +81,7 @@ def test_nothing_is_opened_before_its_signature_is_good(made: Made, tmp_path: Pa
     bundle = _unsigned(made.code, tmp_path)
     shutil.copy(f"{made.code}.sig", tmp_path)
     bundle.write_bytes(b"neither gzip nor zstd")
-    ran = _unpack(bundle, tmp_path, "--trust", made.public)
-    assert ran.code == 1 and "is signed, but not by" in ran.err
+    assert _unpack(bundle, tmp_path, "--trust", made.public).ends(1, "is signed, but not by")
     assert "gzip" in _unpack(bundle, tmp_path).err
 
 
@@ -104,8 +103,7 @@ def test_what_changes_after_it_was_checked_does_not_land(made: Made, tmp_path: P
 
 def test_a_cache_dir_that_is_a_file_is_refused_by_name(made: Made, tmp_path: Path) -> None:
     for words in (("unpack", made.tactics), ("pull", made.tactics.as_uri())):
-        ran = run_here(*words, "--cache-dir", made.public)
-        assert ran.code == 2 and f"{made.public} is a file, not a folder" in ran.err
+        assert run_here(*words, "--cache-dir", made.public).ends(2, f"{made.public} is a file, not a folder")
 
 
 def test_code_of_ones_own_lands_and_nobody_vouches_for_it(made: Made, tmp_path: Path) -> None:
@@ -125,11 +123,9 @@ def test_code_that_is_pulled_wants_a_signature_or_a_word(made: Made, tmp_path: P
     assert told(*pull, "--trust", made.public)["unpacked"]["signed_by"] == ["sign.pub"]
     shutil.rmtree(tmp_path / "new")
     (store / "code.tar.gz.sig").unlink()
-    ran = run_here(*pull)
-    assert ran.code == 2 and "it is not signed" in ran.err and not _landed(tmp_path)
+    assert run_here(*pull).ends(2, "it is not signed") and not _landed(tmp_path)
     assert run_here(*pull, "--trust", made.public).code == 1 and not _landed(tmp_path)
-    ran = run_here(*pull, "--trust", made.public, "--allow-unsigned-code")
-    assert ran.code == 2 and "contradict each other" in ran.err
+    assert run_here(*pull, "--trust", made.public, "--allow-unsigned-code").ends(2, "contradict each other")
     ran = run_here(*pull, "--allow-unsigned-code")
     assert ran.code == 0 and "without a checked signature" in ran.out + ran.err and _landed(tmp_path)
 
@@ -139,8 +135,7 @@ def test_tactics_that_are_pulled_want_none(made: Made, tmp_path: Path) -> None:
     store.mkdir()
     assert run_here("push", _unsigned(made.tactics, tmp_path), store.as_uri(), "--gpu", "h200").code == 0
     pull = ("pull", store.as_uri(), "--gpu", "h200", "--cache-dir", tmp_path / "new")
-    ran = run_here(*pull)
-    assert ran.code == 0 and "tactics alone" in ran.out and _landed(tmp_path)
+    assert run_here(*pull).ends(0, out="tactics alone") and _landed(tmp_path)
     assert run_here(*pull, "--trust", made.public).code == 1
 
 
@@ -187,5 +182,4 @@ def test_a_password_comes_from_its_variable_or_from_the_terminal(tmp_path: Path)
     public = Path(shutil.copyfile(COSIGN / "legacy.pub", tmp_path / "cosign.pub"))
     public.chmod(0o644)
     assert _unpack(tmp_path / "a.tar.gz", tmp_path, "--trust", public).code == 0
-    again = run_here("pack", caches, "-o", tmp_path / "a.tar.gz")
-    assert again.code == 0 and "a.tar.gz.sig was there before" in again.err
+    assert run_here("pack", caches, "-o", tmp_path / "a.tar.gz").ends(0, "a.tar.gz.sig was there before")

@@ -21,14 +21,12 @@ HERE = ("--server", sys.executable)
     ],
 )
 def test_what_a_server_does_not_answer_is_named(more: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    ran = run_here("warm", "--dry-run", *HERE, *MODEL, *more, "--cache-dir", tmp_path)
-    assert ran.code == 2 and said in ran.err, ran.err
+    assert run_here("warm", "--dry-run", *HERE, *MODEL, *more, "--cache-dir", tmp_path).ends(2, said)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_server_without_a_model_is_named() -> None:
-    ran = run_here("warm", "--dry-run", *HERE)
-    assert ran.code == 2 and "no model is named" in ran.err
+    assert run_here("warm", "--dry-run", *HERE).ends(2, "no model is named")
 
 
 def test_without_a_server_the_core_plans_and_says_so() -> None:
@@ -49,5 +47,4 @@ def test_a_deployment_of_the_project_is_asked_of_the_server_too(tmp_path: Path) 
     )
     for command in (("warm", "--dry-run"), ("warm", "--everything", "--dry-run"), ("verify",)):
         for named in (("-f", "sgl-tune.toml:chat"), ())[: 1 + ("warm" in command)]:
-            ran = run(*command, *named, *HERE, cwd=tmp_path)
-            assert ran.code == 2 and "no SGLang is installed there" in ran.err, ran.err
+            assert run(*command, *named, *HERE, cwd=tmp_path).ends(2, "no SGLang is installed there")
