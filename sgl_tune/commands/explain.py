@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from runtime.ghost.gpus import gpus
 from sgl_tune.asking.live import Live
@@ -68,24 +69,17 @@ def explain(
             gpu = gpu_of(gpu_name) if gpu_name else asked.question.gpu
             comparison = _compared(account, asked, asked.of(other, gpu, Live(out, other)))
 
-    def show() -> None:
-        if comparison is None:
-            show_account(out, name, account)
-        else:
-            show_comparison(out, name, comparison)
-
-    lines = [account.says] if comparison is None else [one.name for one in comparison.differences]
-    out.result(_json(account, comparison), show, lines)
+    if comparison is None:
+        out.result(account.to_json(), lambda: show_account(out, name, account), [account.says])
+    else:
+        data = {**account.to_json(), "against": comparison.to_json()}
+        lines = [one.name for one in comparison.differences]
+        out.result(data, partial(show_comparison, out, name, comparison), lines)
     raise Ended(account.exit_code)
 
 
 def _account(asked: Asked) -> Account:
     return Account(asked.settled(), asked.whose.argv)
-
-
-def _json(account: Account, comparison: Comparison | None) -> dict[str, Any]:
-    against = {} if comparison is None else {"against": comparison.to_json()}
-    return {**account.to_json(), **against}
 
 
 def _others(against: Sequence[str], first: Server) -> tuple[Server, str | None]:

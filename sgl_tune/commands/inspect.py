@@ -144,11 +144,8 @@ def _show(
         show_summaries(out, stores)
         out.line()
     if not caches:
-        out.line(f"No caches of tactics in {where}.") if stores else None
-    if not caches and not stores:
-        out.line(f"No caches in {where}{' pass the filters' if filters else ''}.")
-    if not caches:
-        return
+        none = f"No caches in {where}{' pass the filters' if filters else ''}."
+        return out.line(f"No caches of tactics in {where}." if stores else none)
     for place, members in groupby(caches, key=place_text):
         group = list(members)
         out.line(place, style="bold")

@@ -5,10 +5,9 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from sgl_tune.cli.format import DocumentFormat, DocumentFormatOption, QuietOption
-from sgl_tune.cli.out import Output
 from sgl_tune.cli.pages import SCHEMA_VERSIONS
 from sgl_tune.cli.parameters import Option
 from sgl_tune.commands.asked import RemoteCodeOption, ServerOption, asked_by
@@ -18,7 +17,7 @@ from sgl_tune.errors import Ended, UsageError
 from sgl_tune.markdown import output_of
 from sgl_tune.memory.options import FitOptions, MemoryOptions, ShowOptions, is_of_a_run
 from sgl_tune.server_log.log import read_server_log
-from sgl_tune.server_log.verdict import Outcome, outcome_of, show_outcome
+from sgl_tune.server_log.verdict import outcome_of, show_outcome
 from sgl_tune.verify.environment import read_target
 
 _NAME_ONE = "sgl-tune mem-report --gpu h200 -- python -m sglang.launch_server --model-path M --tp 8"
@@ -144,8 +143,9 @@ def mem_report(
     goals = FitOptions(fit, free, requests)
     shown = ShowOptions(html, record, verbose)
     is_plain = goals == FitOptions() and shown == ShowOptions(verbose=verbose)
-    if asked.from_log is not None and asked.is_log_alone and is_plain:
-        _show_log(out, asked.from_log)
+    if (died := asked.from_log) is not None and asked.is_log_alone and is_plain:
+        out.result(died.to_json(), human=partial(show_outcome, out, died), quiet=[died.headline])
+        raise Ended(0 if died.verdict == "ready" else 1)
     if log is None and not by.names_a_start and not os.path.lexists(PROJECT_FILE):
         raise UsageError("no model is named, so there is no start to predict", _NAME_ONE)
     if find_spec("torch") is None:
@@ -153,8 +153,3 @@ def mem_report(
     from sgl_tune.memory.command import report_start  # imports torch, which a log does not need
 
     report_start(out, asked, goals, shown)
-
-
-def _show_log(out: Output, found: Outcome) -> NoReturn:
-    out.result(found.to_json(), human=lambda: show_outcome(out, found), quiet=[found.headline])
-    raise Ended(0 if found.verdict == "ready" else 1)

@@ -181,14 +181,13 @@ def _show_plan(out: Output, removals: list[Removal]) -> None:
     out.table(columns_of("CACHE/", ">FILES", ">SIZE", "WHY"), rows)
 
 
-def _gone(cache: Cache, one: Removal) -> Gone:
-    files = tuple(map(str, one.files))
-    return Gone("tactics", str(cache.path), cache.layout, cache.key, one.whole, files, one.bytes, one.reason)
-
-
 def _report(out: Output, results: list[tuple[Removal, Removed]], dry_run: bool, shown: bool) -> None:
     chosen = [removal for removal, result in results if not result.skipped]
-    gone = [_gone(one.cache, one) for one in chosen]
+    gone = []
+    for one in chosen:
+        named = ("tactics", str(one.cache.path), one.cache.layout, one.cache.key)
+        files = tuple(map(str, one.files))
+        gone.append(Gone(*named, one.whole, files, one.bytes, one.reason))
     left = [(removal.cache.path, result.skipped) for removal, result in results if result.skipped]
     tell(out, gone, left, dry_run, _total(chosen), lambda: _show_plan(out, chosen) if shown else None)
     for path, why in left:

@@ -33,7 +33,7 @@ from sgl_tune.servers.home import (
     sweep,
 )
 from sgl_tune.servers.plan import Plan, Wheel
-from sgl_tune.servers.server import Server, server_at
+from sgl_tune.servers.server import NoServer, Server, server_at
 from sgl_tune.units import count, human_bytes
 
 Release = Annotated[str, Argument(metavar="RELEASE", help="A release of SGLang: 0.5.23.")]
@@ -52,10 +52,10 @@ def server_list(format: FormatOption = Format.human, quiet: QuietOption = False)
     columns = columns_of("SGLANG", "PYTHON", "TORCH", "FLASHINFER", "CUDA", ">SIZE", "PATH/", "USABLE")
 
     def human() -> None:
-        if not rows:
+        if rows:
+            out.table(columns, map(_cells, rows))
+        else:
             out.line("No SGLang is here. `sgl-tune server add RELEASE` adds one.")
-            return
-        out.table(columns, map(_cells, rows))
 
     data = {"folder": str(servers_home()), "servers": rows}
     out.result(data, human, quiet=(row["path"] for row in rows if not row["unusable"]))
@@ -77,15 +77,13 @@ def _here() -> list[dict[str, Any]]:
 
 
 def _row(added: Added) -> dict[str, Any]:
-    size = added.mark.get("bytes")
-    known = size if isinstance(size, int) else None
-    if added.unusable is not None:
-        return _told(None, added.release, added.folder, known, added.unusable, "added")
-    found = server_at(added.venv, "added")
-    if isinstance(found, Server) and found.sglang == added.release:
-        return _told(found, added.release, added.folder, known, None, "added")
-    why = f"its SGLang is {found.sglang}" if isinstance(found, Server) else found.why
-    return _told(None, added.release, added.folder, known, f"{why}; remove it and add it anew", "added")
+    size, why = added.mark.get("bytes"), added.unusable
+    found = server_at(added.venv, "added") if why is None else None
+    if isinstance(found, Server) and found.sglang != added.release:
+        found = NoServer(f"its SGLang is {found.sglang}", "")
+    if isinstance(found, NoServer):
+        why, found = f"{found.why}; remove it and add it anew", None
+    return _told(found, added.release, added.folder, size if isinstance(size, int) else None, why, "added")
 
 
 def _told(

@@ -14,7 +14,6 @@ from sgl_tune.cli.format import Format, FormatOption, QuietOption, sink
 from sgl_tune.cli.out import Output
 from sgl_tune.cli.parameters import Argument, Option
 from sgl_tune.cli.table import columns_of
-from sgl_tune.compile.build import Built
 from sgl_tune.compile.host_halves import Wanted, build_halves
 from sgl_tune.errors import UsageError, WorkFailed
 from sgl_tune.servers.server import NoServer, find_server
@@ -61,7 +60,9 @@ def server_modules(
     out = Output(sink(format, quiet))
     wanted = _wanted(server, gpu)
     taken = _take(wanted, source, names or ()) if source is not None else []
-    built = _build(wanted, names or (), out) if build else []
+    if build and not names:
+        raise UsageError("--build needs the names of modules", "an answer that is not exact names them")
+    built = build_halves(wanted, names or (), out) if build else []
     rows = list(_rows(wanted, names or ()))
     packed = _pack(rows, to) if to is not None else []
 
@@ -69,10 +70,8 @@ def server_modules(
         if source is not None:
             out.line(f"{count(len(taken), 'module')} taken from {source}.")
         for one in built:
-            says = (
-                f"built in {one.seconds / 60:.1f} min" if one.state == "built" else f"{one.state}: {one.why}"
-            )
-            out.line(f"{one.name}: {says}.")
+            took = f"built in {one.seconds / 60:.1f} min"
+            out.line(f"{one.name}: {took if one.state == 'built' else f'{one.state}: {one.why}'}.")
         if to is not None:
             out.line(f"{count(len(packed), 'file')} written to {to}.")
         cells = [[row["name"], row["state"], row["path"] or "-", row["why"] or ""] for row in rows]
@@ -99,10 +98,9 @@ def _wanted(server: str | None, gpu: str) -> Wanted:
         raise UsageError(found.why, found.remedy)
     if found.flashinfer is None:
         raise UsageError(f"the server {found.python} has no FlashInfer", "name another with --server")
-    known = gpus()
-    if gpu not in known:
-        raise UsageError(f"--gpu {gpu} is not known", f"one of {', '.join(known)}")
-    return Wanted(found, known[gpu], cache_folder())
+    if gpu not in gpus():
+        raise UsageError(f"--gpu {gpu} is not known", f"one of {', '.join(gpus())}")
+    return Wanted(found, gpus()[gpu], cache_folder())
 
 
 def _rows(wanted: Wanted, names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -164,11 +162,9 @@ def _fits(folder: Path, wanted: Wanted) -> bool:
         arch = above[1].name.rstrip("abcdefghijklmnopqrstuvwxyz")
         return (above[2].name, arch) == (wanted.server.flashinfer, wanted.gpu.arch)
     for site in above[1:4]:
-        for told in site.glob("flashinfer_*.dist-info"):
-            if (
-                told.name.removesuffix(".dist-info").partition("-")[2].partition("+")[0]
-                == wanted.server.flashinfer
-            ):
+        for info in site.glob("flashinfer_*.dist-info"):
+            version = info.name.removesuffix(".dist-info").partition("-")[2].partition("+")[0]
+            if version == wanted.server.flashinfer:
                 return True
     return False
 
@@ -183,9 +179,3 @@ def _pack(rows: Sequence[dict[str, Any]], folder: Path) -> list[str]:
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}", "name another --to") from error
     return [str(folder / f"{row['name']}.so.xz") for row in halves]
-
-
-def _build(wanted: Wanted, names: Sequence[str], out: Output) -> list[Built]:
-    if not names:
-        raise UsageError("--build needs the names of modules", "an answer that is not exact names them")
-    return build_halves(wanted, names, out)

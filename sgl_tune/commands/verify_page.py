@@ -37,7 +37,10 @@ def show_report(
     for folder, group in groupby(tactics, key=lambda file: str(file.path.parent)):
         files = list(group)
         out.line(folder, style="bold")
-        out.table(_COLUMNS, [_row(verdict, files) for verdict in dict.fromkeys(f.verdict for f in files)])
+        mine: dict[Verdict, list[FileReport]] = {}
+        for file in files:
+            mine.setdefault(file.verdict, []).append(file)
+        out.table(_COLUMNS, [(one.value, len(its), _which(its)) for one, its in mine.items()])
         of_files = _distinct(files)
         for found, where in of_files.items():
             _show_finding(out, found, f"{_which(where)}: {found.message}", said)
@@ -50,11 +53,6 @@ def show_report(
     for one in replayed:
         out.line(f"replay of {one.path.name} in {one.path.parent.name}: {replay_line([one])}")
     out.line(verdict, style="green" if ok else "red")
-
-
-def _row(verdict: Verdict, files: Sequence[FileReport]) -> tuple[object, ...]:
-    mine = [file for file in files if file.verdict is verdict]
-    return (verdict.value, len(mine), _which(mine))
 
 
 def _which(files: Sequence[FileReport]) -> str:

@@ -13,7 +13,7 @@ from sgl_tune.commands.warm_wishes import Wishes
 from sgl_tune.compile.bake import bake
 from sgl_tune.compile.everything import compile_all, finish, show_filled, show_modules
 from sgl_tune.compile.goal import goal_of
-from sgl_tune.compile.toolkit import Toolkit, toolkit_of
+from sgl_tune.compile.toolkit import toolkit_of
 from sgl_tune.config_tuning.page import configs_json, show_configs
 from sgl_tune.config_tuning.plan import config_plan
 from sgl_tune.config_tuning.story import LayerResult
@@ -42,7 +42,10 @@ def fill_root(asked: ByServer, server: Server, wishes: Wishes, out: Output, for_
         plan = one.plan(max(1, len(wishes.here)))
         goal = goal_of(one, plan, asked.command)
         toolkit = toolkit_of(goal.python)
-        _check_toolkit(toolkit, server)
+        if toolkit.release.partition(".")[0] != str(server.cuda):
+            there = f"the toolkit in {toolkit.home} has CUDA {toolkit.release}"
+            way = f"set CUDA_HOME to a toolkit of CUDA {server.cuda}"
+            raise UsageError(f"{there}, the server's torch of {server.cuda}", way)
         with ending(out.error), _kept():
             built = compile_all(goal, toolkit, out)
             if not tunes:
@@ -82,14 +85,6 @@ def _check_target(target: Target, server: Server) -> None:
                 f"{target.origin} has {name} {wanted}, and {server.python} has {here.get(name, 'none')}",
                 "compile in the target's own image, or name a server like its with --server",
             )
-
-
-def _check_toolkit(toolkit: Toolkit, server: Server) -> None:
-    if toolkit.release.partition(".")[0] != str(server.cuda):
-        raise UsageError(
-            f"the toolkit in {toolkit.home} has CUDA {toolkit.release}, the server's torch of {server.cuda}",
-            f"set CUDA_HOME to a toolkit of CUDA {server.cuda}",
-        )
 
 
 def show_root(asked: ByServer, server: Server, here: tuple[Gpu, ...], out: Output) -> NoReturn:

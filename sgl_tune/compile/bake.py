@@ -3,13 +3,13 @@
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from runtime.baking.baking import COMPILERS, Baking
 from runtime.record.events import Event
 from runtime.sglang.tactics import Tactics
-from sgl_tune.cli.out import Output, ProgressLine
+from sgl_tune.cli.out import Output
 from sgl_tune.cli.table import columns_of
 from sgl_tune.compile.build import cause
 from sgl_tune.compile.goal import Goal
@@ -47,20 +47,6 @@ class Baked:
         return {"kernels": [asdict(one) for one in self.kernels], "ended": self.ended}
 
 
-@dataclass
-class _Listener:
-    progress: ProgressLine
-    kernels: list[Kernel] = field(default_factory=list)
-
-    def __call__(self, event: Event) -> None:
-        if event["event"] == "baked":
-            why = cause(event["why"].encode().splitlines()) if event["why"] else ""
-            self.kernels.append(Kernel(event["store"], event["name"], event["seconds"], why))
-            self.progress.advance(1, event["name"].rpartition(".")[2])
-        else:
-            self.progress.advance(0)
-
-
 def bake(asked: Asked, ranks: Sequence[int], goal: Goal, toolkit: Toolkit, out: Output) -> Baked:
     """Start these ranks, one after the other. What is in the root already is not compiled again."""
     root = goal.cache_dir.absolute()
@@ -69,13 +55,21 @@ def bake(asked: Asked, ranks: Sequence[int], goal: Goal, toolkit: Toolkit, out: 
     stores = goal.variables_while_filling
     baking = Baking(root, toolkit.home, toolkit.links, stores, chosen, usual_jobs())
     ended, question = None, replace(asked.question, tactics=Tactics({}, tiles=asked.tiles))
+    kernels: list[Kernel] = []
     with out.progress("compiling kernels on a simulated GPU") as progress:
-        listener = _Listener(progress)
+
+        def listener(event: Event) -> None:
+            if event["event"] != "baked":
+                return progress.advance(0)
+            why = cause(event["why"].encode().splitlines()) if event["why"] else ""
+            kernels.append(Kernel(event["store"], event["name"], event["seconds"], why))
+            progress.advance(1, event["name"].rpartition(".")[2])
+
         for rank in ranks:
             end = asked.answers.bake(replace(question, rank=rank), baking, listener).ending
             if end.how != "ready":
                 ended = f"rank {rank} ended in {end.phase}: {end.text or end.how}"
-    return Baked(tuple(listener.kernels), ended)
+    return Baked(tuple(kernels), ended)
 
 
 def show_baked(out: Output, baked: Baked) -> None:

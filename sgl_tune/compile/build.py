@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -53,7 +53,7 @@ def build(
     tasks: Sequence[Task], jobs: int, environment: Mapping[str, str], scratch: Scratch, out: Output
 ) -> list[Built]:
     """Build all modules, even if one fails."""
-    with _Yard(tasks, jobs, environment, scratch, out) as yard:
+    with closing(_Yard(tasks, jobs, environment, scratch, out)) as yard:
         return yard.run()
 
 
@@ -101,13 +101,6 @@ class _Yard:
         self._running: list[tuple[_Ninja, int]] = []
         self._pump = Pump()
         self._names = {task.name for task in tasks}
-
-    def __enter__(self) -> "_Yard":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop()
-        self._pump.close()
 
     def run(self) -> list[Built]:
         found: list[Built] = []
@@ -158,7 +151,7 @@ class _Yard:
         waits = f"; {len(self._waiting)} wait" if self._waiting else ""
         return ", ".join(names) + waits
 
-    def _stop(self) -> None:
+    def close(self) -> None:
         """Ask every ninja to end, which ends its compilers; they lead groups of their own."""
         for ninja, _ in self._running:
             _signal(ninja.process.pid, signal.SIGINT)
@@ -171,6 +164,7 @@ class _Yard:
                 _signal(pid, signal.SIGKILL)
             self._leave(ninja)
         self._running.clear()
+        self._pump.close()
 
 
 def _start(task: Task, jobs: int, environment: Mapping[str, str]) -> _Ninja | None:

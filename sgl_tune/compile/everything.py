@@ -4,7 +4,7 @@ is ready."""
 
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -160,9 +160,12 @@ def finish(
             failed = why_not = error.message
             out.error(f"{goal.name}: {error.message}", error.remedy)
     environment = _made_right(goal, out)
-    left = () if started else tuple(_left(goal, baked, why_not))
+    left = ["tactics, which need a GPU"] if baked is not None and goal.tunes else []
+    if baked is None and started is None:
+        beside = "what its own start compiles beside, SGLang's kernels, Triton's, tvm-ffi's bridge"
+        left = [f"{beside}: {why_not}"]
     unknown = goal.modules.unknown
-    return Filled(goal.cache_dir, tuple(built), baked, unknown, started, failed, left, environment)
+    return Filled(goal.cache_dir, tuple(built), baked, unknown, started, failed, tuple(left), environment)
 
 
 def _made_right(goal: Goal, out: Output) -> dict[str, str]:
@@ -173,13 +176,6 @@ def _made_right(goal: Goal, out: Output) -> dict[str, str]:
     if done.failed:
         raise WorkFailed(f"{root}: not every store could be made right", "see the warnings above")
     return variables(goal.sglang, str(root.absolute()), done.stores(stored))[0]
-
-
-def _left(goal: Goal, baked: Baked | None, why_not: str | None) -> Iterator[str]:
-    if baked is not None and goal.tunes:
-        yield "tactics, which need a GPU"
-    if baked is None:
-        yield f"what its own start compiles beside, SGLang's kernels, Triton's, tvm-ffi's bridge: {why_not}"
 
 
 def show_filled(out: Output, filled: Filled) -> None:

@@ -16,7 +16,7 @@ from runtime.ghost.library import NotALibrary
 from runtime.ghost.trust import Untrusted
 from runtime.sglang.server_process import ghost_for
 from sgl_tune.cli.out import Output
-from sgl_tune.compile.build import Built, Task, build
+from sgl_tune.compile.build import Built, build
 from sgl_tune.compile.modules import arch_list, specs_of, tasks_of, usual_jobs
 from sgl_tune.compile.toolkit import Toolkit, find_tool, toolkit_of
 from sgl_tune.errors import UsageError
@@ -69,7 +69,7 @@ def build_halves(wanted: Wanted, names: Sequence[str], out: Output) -> list[Buil
         for task in tasks:
             _host_only(task.folder / "build.ninja", toolkit, ghost.library, wanted.server.cuda)
         built = build(tasks, jobs, environment, place, out)
-        return [_kept(wanted, one, next(task for task in tasks if task.name == one.name)) for one in built]
+        return [_kept(wanted, one, Path(told[one.name]["folder"])) for one in built]
 
 
 def _environment(wanted: Wanted, toolkit: Toolkit, place: Scratch) -> dict[str, str]:
@@ -109,11 +109,11 @@ def _host_only(ninja: Path, toolkit: Toolkit, ghost: Path, cuda: int) -> None:
     ninja.write_text(_LINKED.sub(linked, text))
 
 
-def _kept(wanted: Wanted, built: Built, task: Task) -> Built:
+def _kept(wanted: Wanted, built: Built, folder: Path) -> Built:
     if built.state != "built":
         return built
     try:
-        keep_half(task.folder / f"{built.name}.so", wanted.kind, built.name, wanted.root)
+        keep_half(folder / f"{built.name}.so", wanted.kind, built.name, wanted.root)
     except (NotALibrary, Untrusted) as error:
         return Built(built.name, "failed", built.seconds, built.steps, str(error))
     return built
