@@ -1,8 +1,8 @@
 """The result of an export. FlashInfer's managed store is written and read back with FlashInfer's own code,
 in a separate process."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -17,21 +17,6 @@ from sgl_tune.processes.scratch import scratch
 
 _SECONDS = 600  # for the writer's process
 WRITE, WRITTEN, REFUSED = "write", "written", "refused"
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """The written store. `hits`: entries that a lookup in it finds. `in_memory`: entries that a server loads
-    when it attaches the store. `without_policy`: entries that serve, but are tuned again anyway.
-    """
-
-    folder: Path
-    entries: int
-    added: int
-    changed: int
-    hits: int
-    in_memory: int
-    without_policy: int
 
 
 def check_writer(source: Source) -> None:
@@ -50,22 +35,18 @@ def check_writer(source: Source) -> None:
         )
 
 
-def write_store(source: Source, root: Path, tick: Callable[[], None]) -> Stored:
+def write_store(source: Source, root: Path, tick: Callable[[], None]) -> dict[str, Any]:
+    """Write the store; return what its writer says: see `store_writer.write`."""
     check_writer(source)
-    entries = source.entries()
-    command = {"root": str(root), "environment": dict(source.environment), "entries": entries}
+    command = {"root": str(root), "environment": dict(source.environment), "entries": source.entries()}
     # FlashInfer's writer would follow a link here.
     open_folder(root, root, create=True).close()
     with scratch() as private, Crew("sgl_tune.export.store_writer", 1, private) as crew:
         crew.members[0].send(WRITE, **command)
-        return _stored(crew.answer("FlashInfer's writer", _SECONDS, tick), entries)
-
-
-def _stored(event: dict[str, Any], entries: dict[str, Any]) -> Stored:
-    if event["kind"] == REFUSED:
-        raise WorkFailed(event["message"], event["remedy"])
-    counts = {name: event[name] for name in ("added", "changed", "hits", "in_memory", "without_policy")}
-    return Stored(Path(event["folder"]), len(entries), **counts)
+        said = crew.answer("FlashInfer's writer", _SECONDS, tick)
+    if said["kind"] == REFUSED:
+        raise WorkFailed(said["message"], said["remedy"])
+    return said
 
 
 class Reader(str, Enum):
@@ -85,7 +66,7 @@ class Exported:
     added: int
     changed: int
     hits: int | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def is_good(self) -> bool:
@@ -103,17 +84,18 @@ class Exported:
         }
 
 
-def of_store(source: Source, stored: Stored) -> Exported:
-    notes, lazy = [], stored.hits - stored.in_memory
-    if stored.without_policy:
+def of_store(source: Source, stored: Mapping[str, Any]) -> Exported:
+    notes, lazy = [], stored["hits"] - stored["in_memory"]
+    if stored["without_policy"]:
         notes.append(
-            f"{stored.without_policy} entries do not say how they were measured: they serve, and a server in"
-            " tuning mode tunes them again"
+            f"{stored['without_policy']} entries do not say how they were measured: they serve, and a server"
+            " in tuning mode tunes them again"
         )
     if lazy > 0:
         notes.append(f"{lazy} entries are read at their first lookup, not when a server attaches the store")
-    counts = (stored.entries, stored.added, stored.changed, stored.hits)
-    return Exported(Reader.flashinfer_store, source, stored.folder, (), *counts, tuple(notes))
+    counts = {name: stored[name] for name in ("entries", "added", "changed", "hits")}
+    folder = Path(stored["folder"])
+    return Exported(Reader.flashinfer_store, source, folder, (), **counts, notes=tuple(notes))
 
 
 def of_vllm(source: Source, folder: Path, written: Sequence[Written]) -> Exported:

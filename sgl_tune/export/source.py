@@ -70,10 +70,8 @@ def the_one(caches: Sequence[Cache], target: str | None) -> Cache:
 
 def read_source(cache: Cache) -> Source:
     if cache.layout == "flashinfer-v2":
-        raise UsageError(
-            f"{cache.path}: is FlashInfer's managed store already",
-            "any FlashInfer of its environment reads it",
-        )
+        why = f"{cache.path}: is FlashInfer's managed store already"
+        raise UsageError(why, "any FlashInfer of its environment reads it")
     groups = cache.groups() or [(file,) for file in cache.files]
     if not cache.groups() and len(groups) > 1:
         raise UsageError(f"{cache.path}: its files name no ranks of SGLang's", "name one of the files")

@@ -22,6 +22,8 @@ def main(child: Child) -> None:
 
 
 def write(root: Path, environment: Mapping[str, str], entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the store and count. `hits`: entries that a lookup in it finds. `in_memory`: entries that a
+    server loads when it attaches the store. `without_policy`: entries that serve, but are tuned again."""
     from flashinfer.autotune_cache import ManagedAutotuneCache
 
     store = ManagedAutotuneCache(manifest=dict(environment), root=root)
@@ -37,6 +39,7 @@ def write(root: Path, environment: Mapping[str, str], entries: Mapping[str, Any]
     wanted = {key: (value[0], value[1]) for key, value in entries.items()}
     return {
         "folder": str(store.env_dir),
+        "entries": len(entries),
         "added": len(after.keys() - before.keys()),
         "changed": sum(before[key] != after.get(key) for key in before),
         "hits": sum(after.get(key) == value for key, value in wanted.items()),
