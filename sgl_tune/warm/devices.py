@@ -18,9 +18,8 @@ class Devices:
     workers: int
 
     def __str__(self) -> str:
-        if self.kind == "cpu":
-            return f"{self.workers} worker{'s' * (self.workers > 1)} on the CPU"
-        return f"{self.workers} worker{'s' * (self.workers > 1)} on GPU {', '.join(map(str, self.gpus))}"
+        where = "the CPU" if self.kind == "cpu" else f"GPU {', '.join(map(str, self.gpus))}"
+        return f"{self.workers} worker{'s' * (self.workers > 1)} on {where}"
 
 
 def choose_devices(kind: str, here: tuple[Gpu, ...]) -> Devices:

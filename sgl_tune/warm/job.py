@@ -64,11 +64,6 @@ def read_job(data: Any) -> Job:
     return from_plain(Job, data, "job")
 
 
-def base_path(folder: Path, cache: int, worker: int) -> Path:
-    """Return the file of the existing entries, for FlashInfer's loader."""
-    return folder / f"base.{cache}.{worker}.json"
-
-
 def tuned_path(folder: Path, cache: int) -> Path:
     """Return the file that FlashInfer's saver writes after every op and at the end of a search."""
     return folder / f"tuned.{cache}.json"
@@ -76,10 +71,7 @@ def tuned_path(folder: Path, cache: int) -> Path:
 
 def make_job(plan: Plan, folder: Path, device: str, gpus: tuple[int, ...], replacing: bool = False) -> Job:
     whose = filter(None, (plan.deployment, plan.deployment.draft_deployment))
-    caches = tuple(
-        _cache_job(deployment, cache) for deployment, cache in zip(whose, plan.caches, strict=False)
-    )
-    return Job(folder, caches, device, gpus, replacing)
+    return Job(folder, tuple(map(_cache_job, whose, plan.caches)), device, gpus, replacing)
 
 
 def _cache_job(deployment: Deployment, cache: CachePlan) -> CacheJob:

@@ -82,19 +82,17 @@ class _Watch:
         elif event["kind"] == GATHER:
             self._told[member.number] = event["value"]
             if len(self._told) == self._fleet.workers:
-                self._tell_all([self._told[number] for number in sorted(self._told)])
+                values = [self._told[number] for number in sorted(self._told)]
+                self._told.clear()
+                for one in self._crew.members:
+                    one.moved_at = time.monotonic()
+                    one.send(GATHERED, values=values)
         elif event["kind"] == DONE:
             self._reports[member.number] = event["report"]
         elif event["kind"] == ERROR:
             member.show_output()
             who = self._fleet.describe(member.number)
             raise WorkFailed(f"{who}: {event['message']}", event.get("remedy"))
-
-    def _tell_all(self, values: list[Any]) -> None:
-        self._told.clear()
-        for member in self._crew.members:
-            member.moved_at = time.monotonic()
-            member.send(GATHERED, values=values)
 
     def _look_for_hung(self) -> None:
         now = time.monotonic()

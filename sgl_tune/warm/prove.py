@@ -8,7 +8,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import import_module
 from statistics import median
@@ -49,15 +49,10 @@ def serve(child: Child, proof: type[CacheProof], modules: tuple[str, ...]) -> No
     tuner = stock_tuner(job.device)
     opened = time.perf_counter() - started
     proofs = [proof(cache, device, tuner).made() for cache in job.caches]
-    steps = {"device": opened, **_summed(proof.pop("steps") for proof in proofs)}
-    child.say(DONE, proofs=proofs, steps={"imports_before": imported, **steps})
-
-
-def _summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    total = Counter[str]()
-    for part in parts:
-        total.update(part)  # type: ignore[arg-type]
-    return dict(total)
+    steps = Counter[str]({"imports_before": imported, "device": opened})  # type: ignore[dict-item]
+    for one in proofs:
+        steps.update(one.pop("steps"))
+    child.say(DONE, proofs=proofs, steps=steps)
 
 
 def stock_tuner(device: str) -> AutoTuner:
@@ -210,21 +205,16 @@ def _in_turns(
 ) -> dict[str, float | int | bool]:
     """Compare two functions, which return their milliseconds, in turns. Each turn changes which goes
     first. `gain`: the untuned one's time divided by the tuned one's, in the median turn."""
-    ones: list[float] = []
-    others: list[float] = []
+    ones, others = list[float](), list[float]()
     end = time.perf_counter() + seconds
     while True:
         order = [(tuned, ones), (untuned, others)]
         for run, times in order if len(ones) % 2 == 0 else order[::-1]:
             times.append(run())
-        clear, turns = _is_clear(ones, others), len(ones)
+        turns = len(ones)
+        won = sum(ours < theirs for ours, theirs in zip(ones, others, strict=True))
+        clear = abs(won - turns / 2) >= _CLEAR * math.sqrt(turns) / 2
         if clear or turns == _MOST_TURNS or time.perf_counter() >= end:
             gain = median(theirs / ours for ours, theirs in zip(ones, others, strict=True))
             times_ms = {"tuned_ms": median(ones), "untuned_ms": median(others)}
             return {**times_ms, "gain": gain, "turns": turns, "clear": clear}
-
-
-def _is_clear(ones: list[float], others: list[float]) -> bool:
-    turns = len(ones)
-    won = sum(ours < theirs for ours, theirs in zip(ones, others, strict=True))
-    return abs(won - turns / 2) >= _CLEAR * math.sqrt(turns) / 2

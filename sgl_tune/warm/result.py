@@ -54,22 +54,17 @@ def read_report(data: Mapping[str, Any]) -> Report:
 
 def _cache_report(data: dict[str, Any]) -> CacheReport:
     results = data["results"]
+    tuned = [one for one in results if one["tactic"] is not None]
     return CacheReport(
         known=frozenset(data["known"]),
-        tuned_keys=frozenset(result["file_key"] for result in results if result["tactic"] is not None),
+        tuned_keys=frozenset(one["file_key"] for one in tuned),
         failed=tuple(
-            Failure(result["op"], result["bucket"], result["failed"])
-            for result in results
-            if result["tactic"] is None
+            Failure(one["op"], one["bucket"], one["failed"]) for one in results if one["tactic"] is None
         ),
-        failed_tactics=sum(len(result["failed"]) for result in results),
+        failed_tactics=sum(len(one["failed"]) for one in results),
         seconds=data["prepare_seconds"] + data["search_seconds"],
-        measured={
-            result["file_key"]: {name: result[name] for name in _MEASURED}
-            for result in results
-            if result["tactic"] is not None
-        },
-        races={result["file_key"]: result["race"] for result in results if result["race"]},
+        measured={one["file_key"]: {name: one[name] for name in _MEASURED} for one in tuned},
+        races={one["file_key"]: one["race"] for one in results if one["race"]},
     )
 
 
@@ -88,11 +83,8 @@ class WarmCache:
 
     @property
     def reused(self) -> int:
-        return len(self._planned & self.report.known - self.report.tuned_keys)
-
-    @property
-    def _planned(self) -> set[str]:
-        return {key for op in self.plan.ops for key in op.keys}
+        planned = {key for op in self.plan.ops for key in op.keys}
+        return len(planned & self.report.known - self.report.tuned_keys)
 
     def to_json(self) -> dict[str, Any]:
         return {

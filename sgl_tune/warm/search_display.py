@@ -1,13 +1,13 @@
 """Show a search while it runs: a table that is redrawn on a terminal, or plain lines in a log."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sgl_tune.cli.format import Format
-from sgl_tune.cli.out import Output
+from sgl_tune.cli.out import Output, ProgressLine
 from sgl_tune.units import count
 from sgl_tune.warm.events import PROGRESS
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-class Listener(Protocol):
-    def __call__(self, worker: int, event: dict[str, Any]) -> None: ...
+Listener = Callable[[int, dict[str, Any]], None]
 
 
 @dataclass
@@ -50,63 +49,50 @@ class _Bucket:
         return None if self.best_ms is None or self.default_ms is None else self.default_ms / self.best_ms
 
 
+Ops = dict[str, dict[int, _Bucket]]
+
+
 @contextmanager
 def shown(out: Output) -> Iterator[Listener]:
-    live = out.is_live
-    if out.format is Format.quiet or (out.format is Format.json and not live):
-        yield lambda worker, event: None
-    elif live:
-        with _live_table() as listener:
-            yield listener
-    else:
-        lines = _Lines(out)
-        yield lines
-        lines.end()
+    """Yield what hears a search. In a log it prints from time to time, and one line per op at the end."""
+    ops: Ops = {}
+    life = None if out.is_live else out.progress("searching")
 
-
-class _Lines:
-    """Prints progress from time to time, and one line per op at the end."""
-
-    def __init__(self, out: Output) -> None:
-        self._out = out
-        self._ops: dict[str, dict[int, _Bucket]] = {}
-        self._life = out.progress("searching")
-
-    def __call__(self, worker: int, event: dict[str, Any]) -> None:
+    def listen(worker: int, event: dict[str, Any]) -> None:
         if event["kind"] == PROGRESS:
-            self._ops.setdefault(event["op"], {}).setdefault(event["bucket"], _Bucket()).hear(worker, event)
-            seen = [bucket for buckets in self._ops.values() for bucket in buckets.values()]
-            decided = sum(bucket.decided for bucket in seen)
-            self._life.advance(0, f"{count(len(seen), 'bucket')} looked at, {decided} decided")
+            ops.setdefault(event["op"], {}).setdefault(event["bucket"], _Bucket()).hear(worker, event)
+            if life is not None:
+                _show_progress(ops, life)
 
-    def end(self) -> None:
-        for op, buckets in self._ops.items():
-            decided = [bucket for bucket in buckets.values() if bucket.decided]
-            gains = [bucket.gain for bucket in decided if bucket.gain is not None]
-            middle = f", in the middle {median(gains):.2f}x faster than the default" if gains else ""
-            most = max((bucket.tactics for bucket in buckets.values()), default=0)
-            self._out.note(
-                f"{op}: {count(len(decided), 'bucket')} decided among up to {most} tactics{middle}"
-            )
+    if out.format is Format.quiet or (out.format is Format.json and life is not None):
+        yield lambda worker, event: None
+    elif life is None:
+        from rich.console import Console
+        from rich.live import Live
 
-
-@contextmanager
-def _live_table() -> Iterator[Listener]:
-    from rich.console import Console
-    from rich.live import Live
-
-    ops: dict[str, dict[int, _Bucket]] = {}
-    with Live(console=Console(stderr=True), get_renderable=lambda: _render(ops), refresh_per_second=8):
-
-        def listen(worker: int, event: dict[str, Any]) -> None:
-            if event["kind"] == PROGRESS:
-                buckets = ops.setdefault(event["op"], {})
-                buckets.setdefault(event["bucket"], _Bucket()).hear(worker, event)
-
+        with Live(console=Console(stderr=True), get_renderable=lambda: _render(ops), refresh_per_second=8):
+            yield listen
+    else:
         yield listen
+        _show_end(ops, out)
 
 
-def _render(ops: dict[str, dict[int, _Bucket]]) -> "Table":
+def _show_progress(ops: Ops, life: ProgressLine) -> None:
+    seen = [bucket for buckets in ops.values() for bucket in buckets.values()]
+    decided = sum(bucket.decided for bucket in seen)
+    life.advance(0, f"{count(len(seen), 'bucket')} looked at, {decided} decided")
+
+
+def _show_end(ops: Ops, out: Output) -> None:
+    for op, buckets in ops.items():
+        decided = [bucket for bucket in buckets.values() if bucket.decided]
+        gains = [bucket.gain for bucket in decided if bucket.gain is not None]
+        middle = f", in the middle {median(gains):.2f}x faster than the default" if gains else ""
+        most = max((bucket.tactics for bucket in buckets.values()), default=0)
+        out.note(f"{op}: {count(len(decided), 'bucket')} decided among up to {most} tactics{middle}")
+
+
+def _render(ops: Ops) -> "Table":
     """Return a table with every bucket of the current op, and one line per finished op."""
     from rich.table import Table
 

@@ -44,8 +44,7 @@ class Settings:
 
 @dataclass
 class Story:
-    """One warm. `members`: what a cache's manifest says beside its measurements. `completed`: adds to the
-    entries what other ranks of the group look up."""
+    """One warm. `members`: what a cache's manifest says beside its measurements."""
 
     plan: Plan | RecordedPlan
     job: Job
@@ -58,7 +57,10 @@ class Story:
 
     def run(self) -> Warmed:
         with self._writable(), ExitStack() as processes:
-            prover = self._prover(processes) if self.settings.proving else None
+            prover = None
+            if self.settings.proving:  # it imports while the workers search
+                prover = Prover(self.private, self.settings.devices.kind, self.settings.how)
+                processes.callback(prover.close)
             with self._stage("tune"):
                 report = read_report(self._search())
             with self._stage("write"):
@@ -92,12 +94,6 @@ class Story:
         started = time.perf_counter()
         yield
         self.stages[name] = time.perf_counter() - started
-
-    def _prover(self, processes: ExitStack) -> Prover:
-        """Start the prover, which imports while the workers search."""
-        prover = Prover(self.private, self.settings.devices.kind, self.settings.how)
-        processes.callback(prover.close)
-        return prover
 
     def _search(self) -> Mapping[str, Any]:
         devices, how = self.settings.devices, self.settings.how
@@ -202,10 +198,6 @@ def warm_records(plan: RecordedPlan, settings: Settings, out: Output) -> Warmed:
     caches = tuple(
         CallCache(cache.replayable, tuple(root / path for path in cache.paths)) for cache in plan.caches
     )
-
-    def members(_: Any) -> Mapping[str, Any]:
-        return {"sglang": plan.sglang}
-
     with scratch() as private:
         job = Job(private.folder, caches, devices.kind, devices.gpus, settings.replacing)
-        return Story(plan, job, settings, out, private, members).run()
+        return Story(plan, job, settings, out, private, lambda _: {"sglang": plan.sglang}).run()

@@ -19,7 +19,7 @@ from sgl_tune.errors import SglTuneError, WorkFailed
 from sgl_tune.processes.child import Child, leave
 from sgl_tune.warm.devices import check_importable
 from sgl_tune.warm.events import DONE, ERROR, GATHER, JOB, PROGRESS, START, TUNED
-from sgl_tune.warm.job import base_path, make_device, only_for, read_job, tuned_path
+from sgl_tune.warm.job import make_device, only_for, read_job, tuned_path
 
 if TYPE_CHECKING:
     from runtime.autotune.progress import Progress
@@ -150,8 +150,8 @@ class Search:
         replacing = self._job.replacing
         mine = usable_entries(cache.files, environment, replacing) if self._local == 0 else {}
         known = agreed(mine, self._team.gather)
-        base = base_path(self._job.folder, number, self._local)
-        write_base(base, known, environment)
+        base = self._job.folder / f"base.{number}.{self._local}.json"  # for FlashInfer's loader
+        base.write_text(json.dumps({"_metadata": environment, **known}))
         self._tuner.clear_cache()
         self._tuner.load_configs(str(base))
         self._saved = len(self._tuner.results)
@@ -207,10 +207,6 @@ def agreed(entries: Entries, gather: Callable[[Entries], list[Entries]]) -> Entr
     for others in gather(entries):
         union = {**others, **union}
     return union
-
-
-def write_base(path: Path, entries: Entries, environment: Mapping[str, str]) -> None:
-    path.write_text(json.dumps({"_metadata": dict(environment), **entries}))
 
 
 def _conflict(path: Path, outcome: Ignored) -> WorkFailed:
