@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -82,18 +81,14 @@ def with_local_models(
 
 
 def _fill(folder: Path, model: str, named: str | None, environ: Mapping[str, str]) -> None:
+    """Write a model's configs. A hub's cache has them, and the model's own code, as links."""
     cached = hub_config(model, environ) if named is None else None
     if cached is not None:
-        _copy(cached.parent, folder)
+        for file in sorted(cached.parent.iterdir()):
+            if file.suffix in _COPIED and file.is_file() and file.stat().st_size <= _LARGEST:
+                (folder / file.name).write_bytes(bounded_bytes(file, _LARGEST))
         return
     found = find_files(Sought(model, config=Path(named) if named else None), environ)
     (folder / "config.json").write_text(json.dumps(dict(found.config)))
     if found.quantization:
         (folder / MODELOPT).write_text(json.dumps(dict(found.quantization)))
-
-
-def _copy(snapshot: Path, folder: Path) -> None:
-    """Copy the configs and the model's own code, which are links in a hub's cache."""
-    for file in sorted(snapshot.iterdir()):
-        if file.suffix in _COPIED and stat.S_ISREG(file.stat().st_mode) and file.stat().st_size <= _LARGEST:
-            (folder / file.name).write_bytes(bounded_bytes(file, _LARGEST))

@@ -115,9 +115,8 @@ class Answers(ExitStack):
     def check(self, question: Question) -> Checked:
         """Return the flags and variables that the start is given, and those it is not."""
         try:
-            return checked(
-                question.argv, question.environment, trust_remote_code=self.asking.trust_remote_code
-            )
+            trusts = self.asking.trust_remote_code
+            return checked(question.argv, question.environment, trust_remote_code=trusts)
         except Refused as error:
             raise UsageError(error.message, error.remedy) from error
 
@@ -177,11 +176,8 @@ def _halves(question: Question) -> dict[str, str]:
 
 def _marks(modules: dict[str, str]) -> dict[str, list[object]]:
     """Return each module's path, size and time. Kept host code is named by its digest, which covers it."""
-    marks: dict[str, list[object]] = {}
-    for name, path in sorted(modules.items()):
-        status = Path(path).stat()
-        marks[name] = [path, status.st_size, status.st_mtime_ns]
-    return marks
+    told = [(name, path, Path(path).stat()) for name, path in sorted(modules.items())]
+    return {name: [path, status.st_size, status.st_mtime_ns] for name, path, status in told}
 
 
 @cache

@@ -33,12 +33,10 @@ class Looked:
     @property
     def state(self) -> str:
         """Return what a start finds today."""
+        found = Path(self.lookup.found)
         if not self.lookup.found:
             return "not there"
-        folder = Path(self.lookup.found).parent.name
-        if Path(self.lookup.found) == Path(self.lookup.asked):
-            return "found"
-        return f"of another Triton: {folder}"
+        return "found" if found == Path(self.lookup.asked) else f"of another Triton: {found.parent.name}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -94,7 +92,7 @@ class ConfigPlan:
 def config_plan(records: Sequence[Record], cache_dir: Path, again: bool = False) -> ConfigPlan:
     """Plan the files to tune. `again`: treat files that were tuned before as untuned."""
     first, root = records[0], cache_dir / STORE
-    versions, gpu = first.asked.versions, first.asked.gpu
+    versions = first.asked.versions
     looked = {one.asked: one for record in records for one in record.configs}
     sglang = "" if again else versions.get("sglang", "")
     files = tuple(_looked(one, root, sglang) for one in looked.values())
@@ -105,19 +103,17 @@ def config_plan(records: Sequence[Record], cache_dir: Path, again: bool = False)
         for call in record.layers
         if not call.unreplayable and (names := _names(call))
     }
-    source = Path(moe[0].asked).parents[1] if moe else None
     plain = {k: v for k, v in first.arguments.items() if v is None or isinstance(v, (bool, int, float, str))}
-    triton = moe[0].triton if moe else ""
     device = config_name(Path(moe[0].asked).name) if moe else None
     return ConfigPlan(
         root,
         files,
-        tuple(layers.values()),
-        source,
-        triton,
-        versions.get("sglang", ""),
-        device.gpu if device else gpu,
-        plain,
+        layers=tuple(layers.values()),
+        source=Path(moe[0].asked).parents[1] if moe else None,
+        triton=moe[0].triton if moe else "",
+        sglang=versions.get("sglang", ""),
+        gpu=device.gpu if device else first.asked.gpu,
+        arguments=plain,
     )
 
 
@@ -158,12 +154,9 @@ def _layer(
     kind = Layer(sizes[0][0], sizes[1][1], dtype, int(block[1]), may_tma)
     found = next((looked[path].found for path in call.files if looked[path].found), "")
     known = sorted(contents(_bytes(Path(found))).entries) if found else []
-    return LayerPlan(call, names, kind, tuple(buckets(_largest(record), known)))
-
-
-def _largest(record: Record) -> int:
-    size = record.arguments.get("chunked_prefill_size")
-    return size if isinstance(size, int) and size > 0 else _WHOLE
+    chunk = record.arguments.get("chunked_prefill_size")
+    largest = chunk if isinstance(chunk, int) and chunk > 0 else _WHOLE
+    return LayerPlan(call, names, kind, tuple(buckets(largest, known)))
 
 
 def notes(plan: ConfigPlan) -> Iterator[str]:

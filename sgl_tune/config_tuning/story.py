@@ -87,7 +87,9 @@ def tune(plan: ConfigPlan, gpu: Gpu, python: Python, timeout: float, say: Say) -
             compiled = compiler.run({"job": asdict(job)}, lambda *_: None)
             say(f"measuring {layer.names[0]}")
             report = read(Report, worker.run({"job": asdict(job)}, lambda *_: None), "report")
-            _check(plan, report)
+            for what, wanted in (("triton", plan.triton), ("gpu", plan.gpu)):
+                if (here := report.versions[what]) != wanted:
+                    raise WorkFailed(f"the record is of {what} {wanted}, and {here} measured")
             done.append(_written(plan, LayerResult(layer, report, compiled, ())))
         return done
 
@@ -96,13 +98,6 @@ def _job(plan: ConfigPlan, layer: LayerPlan, gpu: Gpu) -> LayerJob:
     capability = gpu.numbers["major"].value, gpu.numbers["minor"].value
     processes = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
     return LayerJob(layer.call, layer.kind, layer.buckets, plan.arguments, (plan.gpu, *capability), processes)
-
-
-def _check(plan: ConfigPlan, report: Report) -> None:
-    """Check that the Triton and the GPU that measured are those of the plan."""
-    for what, wanted in (("triton", plan.triton), ("gpu", plan.gpu)):
-        if report.versions[what] != wanted:
-            raise WorkFailed(f"the record is of {what} {wanted}, and {report.versions[what]} measured")
 
 
 def _written(plan: ConfigPlan, result: LayerResult) -> LayerResult:

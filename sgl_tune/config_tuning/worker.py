@@ -63,22 +63,14 @@ def measured(job: LayerJob, here: Any, say: Any = lambda **_: None) -> dict[str,
             failed.update({str(name): why for name, why in clock.failures.items()})
             torch.cuda.synchronize()
 
+        offered = partial(choices, job.kind)
         decided = decide_all(
-            job.buckets,
-            partial(choices, job.kind),
-            bench,
-            SearchPolicy(),
-            lambda one: say(rows=one.rows, gain=one.gain),
+            job.buckets, offered, bench, SearchPolicy(), lambda one: say(rows=one.rows, gain=one.gain)
         )
     seconds = {"prepare": ready - began, "measure": time.perf_counter() - ready}
     buckets = [{**asdict(one), "present": present[one.rows]} for one in decided]
-    return {
-        "buckets": buckets,
-        "versions": _versions(),
-        "seconds": seconds,
-        "late": len(late),
-        "failed": failed,
-    }
+    told = {"buckets": buckets, "versions": _versions(), "seconds": seconds}
+    return {**told, "late": len(late), "failed": failed}
 
 
 def _late_kernels() -> list[str]:

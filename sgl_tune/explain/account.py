@@ -1,7 +1,7 @@
 """What a server made of a command, from the record of its start: each value, with SGLang's own messages."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -171,7 +171,16 @@ class Account:
 
     @cached_property
     def _models(self) -> Mapping[str, str]:
-        return dict(_stand_ins(self.record.asked.argv, self.typed))
+        """Return the models as typed, by the folders that stood for them."""
+        main, found = frozenset({"--model-path", "--model"}), {}
+        for flags in (main, MODELS - main):
+            folder, name = (
+                value_of(self.record.asked.argv, sorted(flags)),
+                value_of(self.typed, sorted(flags)),
+            )
+            if folder and name:
+                found[folder] = name
+        return found
 
     @cached_property
     def _lines(self) -> tuple[str, ...]:
@@ -179,14 +188,6 @@ class Account:
         lines = (_ESCAPES.sub("", one.text).strip() for one in self.record.said if not one.phase)
         foreign = (line for line in lines if line and not any(_names(line, name) for name in OURS))
         return tuple(dict.fromkeys(line for line in foreign if not line.startswith("server_args=")))
-
-
-def _stand_ins(argv: Sequence[str], typed: Sequence[str]) -> Iterator[tuple[str, str]]:
-    main = frozenset({"--model-path", "--model"})
-    for flags in (main, MODELS - main):
-        folder, name = value_of(argv, sorted(flags)), value_of(typed, sorted(flags))
-        if folder and name:
-            yield folder, name
 
 
 def _names(line: str, argument: str) -> bool:

@@ -99,10 +99,8 @@ def _of_settled(before: Account, after: Account) -> Iterator[Difference]:
     for name in {**before.settled, **after.settled}:
         if name in before.settled and name in after.settled and before.settled[name] != after.settled[name]:
             yield Difference("settled", name, before.settled[name], after.settled[name])
-    for name, old, new in (
-        ("files", before.files, after.files),
-        ("draft files", before.draft_files, after.draft_files),
-    ):
+    drafts = ("draft files", before.draft_files, after.draft_files)
+    for name, old, new in (("files", before.files, after.files), drafts):
         if old != new:
             yield Difference("files", name, list(old), list(new))
 

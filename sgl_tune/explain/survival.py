@@ -70,7 +70,8 @@ def _survival(
     if is_whole:
         return Survival(role, key, "survives", (), files, loaded, wanted)
     fate = "survives in part" if loaded and not moved else "is tuned again"
-    return Survival(role, key, fate, moved or tuple(_complaints(report)), files, loaded, wanted)
+    told = (one.message for one in report.all_findings() if one.severity is not Severity.INFO)
+    return Survival(role, key, fate, moved or tuple(dict.fromkeys(told)), files, loaded, wanted)
 
 
 def _there(plan: RecordedPlan, cache: RecordedCache | None) -> int:
@@ -82,16 +83,8 @@ def _judged(plan: RecordedPlan, cache: RecordedCache, gpu: str) -> VerifyReport:
     """Judge files in their own environment, but for this GPU and this FlashInfer."""
     expected, root = expected_of_record(cache), plan.deployment.cache_dir
     folder = root / cache.folder
-    found = find_caches(folder, _no_matter, root) if folder.is_dir() else []
+    # A file that cannot be opened is not loaded either.
+    found = find_caches(folder, lambda error: None, root) if folder.is_dir() else []
     checked = check(found[0] if found else expected.empty_cache(root), plan.sglang, True, [expected])
     target = UNTOLD._replace(flashinfer=plan.flashinfer, gpu=gpu.removeprefix("NVIDIA "))
     return verify([checked], target)
-
-
-def _no_matter(error: OSError) -> None:
-    """Ignore the error: a file that cannot be opened is not loaded either."""
-
-
-def _complaints(report: VerifyReport) -> Iterator[str]:
-    found = [finding for finding in report.all_findings() if finding.severity is not Severity.INFO]
-    yield from dict.fromkeys(finding.message for finding in found)

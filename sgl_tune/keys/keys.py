@@ -67,8 +67,7 @@ def _buckets(deployment: Deployment, shape: OpShape) -> tuple[tuple[int, ...], t
     if calls_of(deployment) == "cutlass":
         by_chunk = tuning_buckets(min(rows.prefill, _LARGEST_OF_CHUNKS))
         return by_chunk, by_chunk
-    serving, tuning = (tuning_buckets(next_power_of_2(count)) for count in (rows.serving, rows.tuning))
-    return serving, tuning
+    return tuning_buckets(next_power_of_2(rows.serving)), tuning_buckets(next_power_of_2(rows.tuning))
 
 
 def _lattice(rows: int) -> tuple[int, ...]:

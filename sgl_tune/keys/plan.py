@@ -22,6 +22,7 @@ _WEIGHT_BYTES = {"modelopt_fp4": 0.57, "mxfp4": 0.54, "fp8": 1.01, "modelopt_fp8
 _PLAIN_BYTES, _ACTIVATION_BYTES = 2.0, 2
 # Hidden-sized buffers alive at once around a layer: input, residual, normed, attention's, the layer's output.
 _HIDDEN_BUFFERS = 6
+_ASSUMED = "--max-running-requests is not set: planned for SGLang's largest choice, 4096 per rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class Plan:
     @property
     def notes(self) -> tuple[str, ...]:
         """Return what is doubtful, what was assumed, and what neither this plan nor the start covers."""
-        of_caches = _assumed(self.deployment) if self.caches else ()
-        return self.warnings + self.deployment.inputs.notes + of_caches
+        is_assumed = self.caches and self.deployment.runtime.max_running_requests is None
+        return (*self.warnings, *self.deployment.inputs.notes, *((_ASSUMED,) if is_assumed else ()))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -63,10 +64,8 @@ class Plan:
     @property
     def paths(self) -> tuple[Path, ...]:
         """Return every file of this node, target and draft, each once."""
-        caches = [self.target, self.draft] if self.draft else [self.target]
-        return tuple(
-            dict.fromkeys(self.deployment.cache_dir / path for plan in caches for path in plan.paths)
-        )
+        named = (path for cache in (self.target, self.draft) if cache for path in cache.paths)
+        return tuple(dict.fromkeys(self.deployment.cache_dir / path for path in named))
 
     def to_json(self) -> dict[str, Any]:
         data = {
@@ -122,12 +121,6 @@ def _groups(deployment: Deployment, folder: str) -> tuple[tuple[str, ...], ...]:
             name = RankName(layout.tp_rank, layout.pp_rank, layout.attn_dp_rank or replica)
             stages.setdefault((replica, layout.pp_rank), []).append(f"{folder}/{name.filename}")
     return tuple(map(tuple, stages.values()))
-
-
-def _assumed(deployment: Deployment) -> tuple[str, ...]:
-    if deployment.runtime.max_running_requests is not None:
-        return ()
-    return ("--max-running-requests is not set: planned for SGLang's largest choice, 4096 per rank",)
 
 
 def tuning_bytes(deployment: Deployment, ops: tuple[TunedOp, ...]) -> int:

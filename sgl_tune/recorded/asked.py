@@ -133,7 +133,8 @@ def records_of(question: Question, answers: Answers, say: Listener) -> list[Reco
     """Return the records of the first rank, of the first of each later stage, and of the last of each
     stage. If a stage's first and last look up different entries, all its ranks are started."""
     records = {0: _one(question, answers, say, 0)}
-    tp, pp = (_size(records[0], name) for name in ("tp_size", "pp_size"))
+    sizes = (records[0].arguments.get(name) for name in ("tp_size", "pp_size"))
+    tp, pp = (size if isinstance(size, int) and size > 0 else 1 for size in sizes)
     if tp * pp > MOST_RANKS:
         raise CheckFailed(f"this server has {tp * pp} ranks, and a warm asks at most {MOST_RANKS}")
     for stage in range(pp):
@@ -144,11 +145,6 @@ def records_of(question: Question, answers: Answers, say: Listener) -> list[Reco
             for rank in range(first + 1, last):
                 records[rank] = _one(question, answers, say, rank)
     return [records[rank] for rank in sorted(records)]
-
-
-def _size(record: Record, name: str) -> int:
-    size = record.arguments.get(name)
-    return size if isinstance(size, int) and size > 0 else 1
 
 
 def _asks(record: Record) -> frozenset[str]:

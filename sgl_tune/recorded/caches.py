@@ -2,7 +2,7 @@
 fill them."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -161,26 +161,20 @@ class Reading:
         return f"rank {self.rank} took {taken} of {count(len(self.files), 'file')} and {measured}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "rank": self.rank,
-            "files": [{"path": path, "taken": taken} for path, taken in self.files.items()],
-            "asked": self.asked,
-            "profiled": list(self.profiled),
-            "said": list(self.said),
-        }
+        files = [{"path": path, "taken": taken} for path, taken in self.files.items()]
+        return {**asdict(self), "files": files}
 
 
 def readings_of(records: Sequence[Record], given: Collection[str]) -> tuple[Reading, ...]:
     """Return what each rank read. `given`: the files that the starts were given."""
-    return tuple(_reading(record, given) for record in records)
-
-
-def _reading(record: Record, given: Collection[str]) -> Reading:
-    tuned = {one.key: one.profiled for one in record.keys if one.mode == "tune" or one.profiled}
-    profiled = tuple(key for key, times in tuned.items() if times)
-    files = list(_opened(record))
-    taken = {typed: found if typed in given else None for _, typed, found in files}
-    return Reading(record.asked.rank, taken, len(tuned), profiled, _said(record, files))
+    readings = []
+    for record in records:
+        tuned = {one.key: one.profiled for one in record.keys if one.mode == "tune" or one.profiled}
+        profiled = tuple(key for key, times in tuned.items() if times)
+        files = list(_opened(record))
+        taken = {typed: found if typed in given else None for _, typed, found in files}
+        readings.append(Reading(record.asked.rank, taken, len(tuned), profiled, _said(record, files)))
+    return tuple(readings)
 
 
 def _opened(record: Record) -> Iterator[tuple[str, str, bool]]:

@@ -85,11 +85,8 @@ class RecordedPlan:
     @property
     def obstacle(self) -> str | None:
         """Return why no warm can write the files that this server reads, or None."""
-        if any(
-            (rank := RankName.parse(Path(path).name)) and rank.gpu
-            for cache in self.caches
-            for path in cache.paths
-        ):
+        ranks = (RankName.parse(Path(path).name) for cache in self.caches for path in cache.paths)
+        if any(rank and rank.gpu for rank in ranks):
             return "SGLang names these files by the GPU's own number, which another GPU does not have"
         return None
 
@@ -113,9 +110,8 @@ class RecordedPlan:
         started = [record.asked.rank for record in self.records]
         versions = first.asked.versions
         named = f"SGLang {versions.get('sglang')}, FlashInfer {versions.get('flashinfer-python')}"
-        ranks = (
-            f"rank {started[0]} was" if len(started) == 1 else f"ranks {', '.join(map(str, started))} were"
-        )
+        many = len(started) > 1
+        ranks = f"rank{'s' * many} {', '.join(map(str, started))} {'were' if many else 'was'}"
         has_gaps = any(later - rank > 1 for rank, later in pairwise(started))
         alike = "; those between are taken to ask for the same" if has_gaps else ""
         asked = f"asked of {named} on {first.asked.gpu}: {ranks} started{alike}"
