@@ -11,7 +11,6 @@ import torch
 
 from runtime.devices.base import Device
 from runtime.layers.recurrence import Rows
-from runtime.server.config import ModelConfig
 from runtime.server.layer_config import StateRules
 from runtime.start.model_runner import ModelRunner
 from tests.runtime.batches import make_decode_batch, make_extend_batch
@@ -37,10 +36,6 @@ _HYBRIDS: dict[str, dict[str, Any]] = {
 NAMES = tuple(_HYBRIDS)
 
 
-def make_hybrid(name: str) -> ModelConfig:
-    return model_of({"model_type": name, **_COMMON, **_HYBRIDS[name]})
-
-
 def start_hybrid(name: str, device: Device, **changes: Any) -> ModelRunner:
     settings = {
         "prefill_tokens": 64,
@@ -49,7 +44,8 @@ def start_hybrid(name: str, device: Device, **changes: Any) -> ModelRunner:
         "states": StateRules(conv_dtype="float32"),
     }
     runtime = make_runtime(**{**settings, **changes})
-    runner = make_runner(make_hybrid(name), device, runtime=runtime, kv_tokens=1024)
+    model = model_of({"model_type": name, **_COMMON, **_HYBRIDS[name]})
+    runner = make_runner(model, device, runtime=runtime, kv_tokens=1024)
     runner.start()
     return runner
 

@@ -10,16 +10,13 @@ from sgl_tune.cache.record import serialise
 from tests.sgl_tune.cache.caches import KEY, cache_folder, good, rank_names, write_ranks
 from tests.sgl_tune.cache.corpus import HOT, TARGET, moe_entries, moe_key
 from tests.sgl_tune.running import run, run_here
-from tests.sgl_tune.schemas import schema_faults
+from tests.sgl_tune.schemas import told
 
 WITHOUT_GPU = {name: value for name, value in TARGET.items() if name != "gpu"}
 
 
 def _export(source: Path, folder: Path, *more: object) -> dict[str, Any]:
-    ran = run_here("export", source, "--to", "vllm", "-o", folder, *more, "--format", "json")
-    assert ran.code == 0, ran.err
-    data: dict[str, Any] = json.loads(ran.out)
-    assert schema_faults("export", data) == []
+    data: dict[str, Any] = told("export", source, "--to", "vllm", "-o", folder, *more)
     return data
 
 

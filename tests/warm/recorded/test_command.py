@@ -30,10 +30,9 @@ def test_a_server_without_a_model_is_named() -> None:
 
 
 def test_without_a_server_the_core_plans_and_says_so() -> None:
-    ran = run_here("warm", "--dry-run", *MODEL, "--gpu", "h200", "--format", "json")
-    told = json.loads(ran.out)
-    assert told["exact"] is False
-    assert [one["kind"] for one in told["inexact"]] == ["core"] and "no server" in told["inexact"][0]["why"]
+    plan = json.loads(run_here("warm", "--dry-run", *MODEL, "--gpu", "h200", "--format", "json").out)
+    assert plan["exact"] is False
+    assert [one["kind"] for one in plan["inexact"]] == ["core"] and "no server" in plan["inexact"][0]["why"]
 
 
 def test_a_proof_by_the_server_needs_a_server() -> None:
