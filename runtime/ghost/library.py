@@ -247,16 +247,12 @@ def unloadable(image: Image, glibc: int, machine: int) -> str:
         strict = [one.glibc for one in library.versions if not one.is_weak and (one.glibc or 0) > glibc]
         if strict:
             return f"it needs glibc 2.{max(one for one in strict if one)}, and here is 2.{glibc}"
-        return _first_lacking(library, glibc)
+        for symbol in library.undefined():
+            version = library.version_of(symbol)
+            if version and not symbol.is_weak and (version.glibc or 0) > glibc:
+                return f"it calls {symbol.name} of glibc 2.{version.glibc}, and here is 2.{glibc}"
+        return ""
     except (struct.error, IndexError, OverflowError):
         return "it is cut off or damaged"
     except NotALibrary as error:
         return str(error)
-
-
-def _first_lacking(library: Library, glibc: int) -> str:
-    for symbol in library.undefined():
-        version = library.version_of(symbol)
-        if version and not symbol.is_weak and (version.glibc or 0) > glibc:
-            return f"it calls {symbol.name} of glibc 2.{version.glibc}, and here is 2.{glibc}"
-    return ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from runtime.ghost.library import Library, NotALibrary, Version
+from runtime.ghost.library import Library, NotALibrary
 
 # The prefixes of each library's functions, for symbols without a version. The first match is used.
 _PREFIXES = {
@@ -154,22 +154,14 @@ def _read(path: Path, found: dict[str, set[tuple[str, str | None]]], loose: set[
                 found.setdefault(soname, set())
             if not linked:
                 return
-            versions = {one.number: one for one in library.versions}
             for symbol in library.undefined():
-                version = _version(library, symbol.version_at, versions)
+                version = library.version_of(symbol)
                 if version and version.library in found:
                     found[version.library].add((symbol.name, version.name))
                 elif _NAME.fullmatch(symbol.name) or any(one.match(symbol.name) for one in _BEGINS.values()):
                     loose.add(symbol.name)
     except (OSError, NotALibrary, struct.error, IndexError, ValueError):
         return  # nobody can load it, so nobody calls what it imports
-
-
-def _version(library: Library, at: int, versions: dict[int, Version]) -> Version | None:
-    if not at:
-        return None
-    number: int = struct.unpack_from("<H", library.image, at)[0]
-    return versions.get(number & 0x7FFF)
 
 
 def _named_in(path: Path) -> set[str]:

@@ -119,8 +119,11 @@ def _tvm_ffi_cpp(module: Any) -> None:
 def _load(real: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
     path = Path(path)
     name, failed = path.stem, ""
-    for state, file in (("real", path), ("half", _half(name))):
-        if file is None or not _is_library(file):
+    offered = {"real": path}
+    if name in _halves:
+        offered["half"] = Path(_halves[name])
+    for state, file in offered.items():
+        if not _is_library(file):
             continue
         try:
             loaded = real(str(file), *args, **kwargs)
@@ -134,11 +137,6 @@ def _load(real: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
     _tell(name, path, "stub", "", failed)
     judge(path)
     return Stub(name, path)
-
-
-def _half(name: str) -> Path | None:
-    file = _halves.get(name)
-    return Path(file) if file is not None else None
 
 
 def _is_library(file: Path) -> bool:

@@ -106,12 +106,9 @@ class Flow:
     def _is_known(self, node: ast.AST) -> bool:
         """Whether a function is Triton's or Python's own: none of these writes, except the stores above."""
         if isinstance(node, ast.Name):
-            return hasattr(builtins, node.id) or self._is_language(self._scope.get(node.id))
+            home = str(getattr(self._scope.get(node.id), "__module__", ""))
+            return hasattr(builtins, node.id) or home.startswith(("triton", "builtins"))
         return _root(node) not in self._from and getattr(node, "attr", "") not in FOREIGN
-
-    @staticmethod
-    def _is_language(value: Any) -> bool:
-        return str(getattr(value, "__module__", "")).startswith(("triton", "builtins"))
 
     def _given(self, node: ast.Call) -> set[str]:
         words = (word.value for word in node.keywords)

@@ -43,10 +43,7 @@ class Compiled:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _nothing
-
-
-def _nothing(*args: Any, **kwargs: Any) -> None: ...
+        return lambda *args, **kwargs: None
 
 
 def _attribute(number: int, device: int) -> int:

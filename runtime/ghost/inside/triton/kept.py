@@ -44,7 +44,10 @@ class Manager:
     def put(self, data: Any, name: str, binary: bool = True) -> str:
         """Keep the description of the kernel. For everything else Triton reads an empty file."""
         if not name.endswith(".json"):
-            return _empty()
+            empty = _place() / _BINARY
+            if not empty.exists():
+                _write(empty, b"")
+            return str(empty)
         _write(self._entry, data if isinstance(data, bytes) else str(data).encode())
         return str(self._entry)
 
@@ -72,18 +75,8 @@ def _is_good(entry: Path, key: str) -> bool:
             told = json.loads(file.read(_LARGEST))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(told, dict) and told.get("hash") == key and _is_size(told.get("shared"))
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _empty() -> str:
-    file = _place() / _BINARY
-    if not file.exists():
-        _write(file, b"")
-    return str(file)
+    shared = told.get("shared") if isinstance(told, dict) and told.get("hash") == key else None
+    return type(shared) is int and shared >= 0
 
 
 def _write(file: Path, data: bytes) -> None:
