@@ -59,7 +59,7 @@ class Asker:
         """Return one start's record. If the resolved arguments need more GPUs, start again with them."""
         self._questions += 1
         request = replace(request, name=f"start{self._questions}")
-        devices = world_of(request.argv).devices
+        devices = devices_of(request.argv)
         record = self._run(devices, request, say, seconds)
         resolved = _devices(record)
         if resolved and resolved != devices:
@@ -99,32 +99,14 @@ def _devices(record: Record) -> int:
     return max(1, tp * pp // nodes) if tp and pp and nodes else 0
 
 
-@dataclass(frozen=True)
-class World:
-    """The processes of a server: tp x pp ranks on `nodes` nodes."""
-
-    tp: int
-    pp: int
-    nodes: int
-
-    @property
-    def ranks(self) -> int:
-        return self.tp * self.pp
-
-    @property
-    def devices(self) -> int:
-        """The GPUs of one node."""
-        return max(1, self.ranks // self.nodes)
-
-
 class _Quiet(ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         """Raise instead of exiting: SGLang's own parser will refuse the same words with a message."""
         raise ValueError(message)
 
 
-def world_of(argv: Sequence[str]) -> World:
-    """Return the world that the flags set; one process if they cannot be read, as SGLang refuses them."""
+def devices_of(argv: Sequence[str]) -> int:
+    """Return the GPUs of one node by the flags; one if they cannot be read, as SGLang refuses them."""
     parser = _Quiet(add_help=False, allow_abbrev=False)
     parser.add_argument("--tensor-parallel-size", "--tp-size", "--tp", dest="tp", type=int, default=1)
     parser.add_argument("--pipeline-parallel-size", "--pp-size", "--pp", dest="pp", type=int, default=1)
@@ -132,5 +114,6 @@ def world_of(argv: Sequence[str]) -> World:
     try:
         known, _ = parser.parse_known_args(list(argv))
     except ValueError:
-        return World(1, 1, 1)
-    return World(*(max(1, size) for size in (known.tp, known.pp, known.nnodes)))
+        return 1
+    tp, pp, nodes = (max(1, size) for size in (known.tp, known.pp, known.nnodes))
+    return max(1, tp * pp // nodes)

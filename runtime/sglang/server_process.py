@@ -240,20 +240,16 @@ class ServerProcess:
         return text.splitlines()[-1][:500] if text else "the server's process ended without a word"
 
     def _line(self, request: Request) -> dict[str, Any]:
-        log = self.log(request)
+        log, folder = self.log(request), self._work / f"{request.name}-tactics"
         log.unlink(missing_ok=True)
         return {
             **vars(request),
             "log": str(log),
             "snapshot": str(self.snapshot(request)) if request.snapshot else None,
             "baking": self._baking.line(self._python.parent, self._linked) if self._baking else None,
-            "tactics": self._laid(request),
+            "tactics": request.tactics.laid(folder) if request.tactics is not None else None,
             "ghost": True,
         }
-
-    def _laid(self, request: Request) -> dict[str, Any] | None:
-        folder = self._work / f"{request.name}-tactics"
-        return request.tactics.laid(folder) if request.tactics is not None else None
 
     def _asked(self, request: Request) -> Asked:
         hello = self._hello

@@ -21,7 +21,7 @@ from runtime.ghost.build import library
 from runtime.ghost.gpus import gpus
 from runtime.ghost.outside import table
 from runtime.record.record import Record
-from runtime.sglang.asking import world_of
+from runtime.sglang.asking import devices_of
 from runtime.sglang.server_process import Ghost, Request, ServerBroken, ServerProcess
 from sgl_tune.asking.kept import cache_folder
 from sgl_tune.servers.home import added_servers
@@ -47,7 +47,7 @@ def ask(questions: Sequence[Question], server: Server, work: Path) -> Iterator[A
     libraries = library(server.folders, cache_folder())
     groups: dict[tuple[str, int], list[Question]] = defaultdict(list)
     for one in questions:
-        groups[one.gpu.lower().replace(" ", "-"), max(DEVICES, world_of(one.argv).devices)].append(one)
+        groups[one.gpu.lower().replace(" ", "-"), max(DEVICES, devices_of(one.argv))].append(one)
     for (gpu, devices), group in sorted(groups.items()):
         folder = work / f"{gpu}-{devices}"
         write_models(folder)

@@ -100,7 +100,10 @@ def _fork(request: dict[str, Any]) -> None:
             _end_with(mother)
             os.setsid()
             cage.keep_together()
-            _allow_cuda()
+            import torch
+
+            # After a fork torch refuses the GPU, but the ghost has no state that a fork breaks.
+            torch.cuda._is_in_bad_fork = lambda: False
             start.start(request)
         finally:
             os._exit(70)
@@ -123,13 +126,6 @@ def _crashed_in(log: str) -> str | None:
 
 def _ended(code: int, used: resource.struct_rusage) -> None:
     stream.say("ended", code=code, cpu=round(used.ru_utime + used.ru_stime, 2), rss=used.ru_maxrss * 1024)
-
-
-def _allow_cuda() -> None:
-    """Let torch use the GPU after a fork, which it refuses; the ghost has no state that a fork breaks."""
-    import torch
-
-    torch.cuda._is_in_bad_fork = lambda: False
 
 
 def _end_group(leader: int) -> None:
