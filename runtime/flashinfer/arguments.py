@@ -188,44 +188,31 @@ def expert_count(named: Mapping[str, Any]) -> int:
 def fill(tensor: torch.Tensor, name: str, experts: int) -> None:
     """Fill a tensor in place, according to its dtype and the name of its parameter."""
     word = name.lower()
+    is_scale = _SCALE.search(word) is not None
     if not tensor.numel():
         return
     if tensor.dtype == torch.bool:
         tensor.fill_(True)
     elif tensor.dtype.is_floating_point and tensor.dtype.itemsize > 1:
-        _fill_floats(tensor, word)
+        tensor.fill_(1.0) if is_scale or tensor.dim() == 0 else tensor.normal_(0, _SPREAD)
     elif tensor.dtype.is_floating_point:
-        _fill_eight_bits(tensor, word)
+        _fill_eight_bits(tensor, is_scale)
     elif _is_ids(tensor, word):
         tensor.copy_(even_routing(tensor.shape, experts).to(tensor.device, tensor.dtype))
-    elif tensor.dtype in (torch.uint8, torch.int8) or _PACKED.search(word):
-        _fill_bytes(tensor, word)
+    elif tensor.dtype in (torch.uint8, torch.int8):
+        raw = tensor.view(torch.uint8)
+        raw.fill_(_ONE_OF_BYTES) if is_scale else raw.random_(0, 256)
     else:
-        tensor.zero_()
+        tensor.random_() if _PACKED.search(word) else tensor.zero_()
 
 
-def _fill_floats(tensor: torch.Tensor, word: str) -> None:
-    if tensor.dim() == 0 or _SCALE.search(word):
-        tensor.fill_(1.0)
-    else:
-        tensor.normal_(0, _SPREAD)
-
-
-def _fill_eight_bits(tensor: torch.Tensor, word: str) -> None:
+def _fill_eight_bits(tensor: torch.Tensor, is_scale: bool) -> None:
     raw = tensor.view(torch.uint8)
     kind = str(tensor.dtype).removeprefix("torch.")
-    if _SCALE.search(word) or kind == "float8_e8m0fnu" or kind not in _ONE:
+    if is_scale or kind == "float8_e8m0fnu" or kind not in _ONE:
         raw.fill_(_ONE.get(kind, _ONE_OF_BYTES))
     else:
         raw.random_(0, 256).bitwise_and_(_BELOW_TWO)
-
-
-def _fill_bytes(tensor: torch.Tensor, word: str) -> None:
-    if tensor.dtype.itemsize == 1:
-        raw = tensor.view(torch.uint8)
-        raw.fill_(_ONE_OF_BYTES) if _SCALE.search(word) else raw.random_(0, 256)
-    else:
-        tensor.random_()
 
 
 def _is_ids(tensor: torch.Tensor, word: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 T = TypeVar("T")
 DEEPEST = 64  # levels of data of no fixed form
 _MOST = 1 << 60
+_hints = cache(get_type_hints)
 
 
 class WrongMember(TypeError):
@@ -120,11 +121,6 @@ def _dataclass(kind: Any, data: Any, where: str, strict: bool) -> Any:
         raise WrongMember(f"{where}.{missing[0]} is missing")
     given = (one.name for one in fields(kind) if one.name in data)
     return kind(**{name: _read(hints[name], data[name], f"{where}.{name}", strict) for name in given})
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 @cache

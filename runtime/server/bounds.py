@@ -71,9 +71,6 @@ def check_flags(record: Any, bounds: Mapping[str, Bound]) -> None:
 def check_size(name: str, value: Any, bound: Bound) -> None:
     """Refuse a whole number outside the bounds. Other values are refused elsewhere."""
     if type(value) is int and not bound.least <= value <= bound.most:
-        raise ConfigError(f"{name} is {_shown(value)}: it must be between {bound.least} and {bound.most}")
-
-
-def _shown(value: int) -> str:
-    """Return the number as text; Python refuses to print numbers of more than 4,300 digits."""
-    return str(value) if abs(value) < 10**20 else "a number of more than 20 digits"
+        # Python refuses to print numbers of more than 4,300 digits.
+        shown = value if abs(value) < 10**20 else "a number of more than 20 digits"
+        raise ConfigError(f"{name} is {shown}: it must be between {bound.least} and {bound.most}")

@@ -75,7 +75,10 @@ def gpu_for(name: str | None, arch: str | None, here: Sequence[GpuModel] = ()) -
     if arch is not None and arch != CPU.arch and not arch_major(arch):
         raise ConfigError(f"--gpu {arch!r} is not a GPU's architecture", "write sm90, sm100, sm120 ...")
     if name is not None:
-        return Chosen(_agreeing(find_gpu(name), arch))
+        named = find_gpu(name)
+        if arch not in (None, named.arch):
+            raise ConfigError(f"arch {arch}: the {named.name} is {named.arch}", "name one of them")
+        return Chosen(named)
     if arch == CPU.arch:
         return Chosen(CPU)
     if here and arch in (None, here[0].arch):
@@ -119,9 +122,3 @@ def _plain(name: str) -> str:
 def _words(name: str) -> list[str]:
     """Return the words of a name: `NVIDIA A100-SXM4-80GB` includes those of `A100 80GB`."""
     return re.findall(r"[a-z0-9]+", name.lower().removeprefix("nvidia"))
-
-
-def _agreeing(gpu: GpuModel, arch: str | None) -> GpuModel:
-    if arch not in (None, gpu.arch):
-        raise ConfigError(f"arch {arch}: the {gpu.name} is {gpu.arch}", "name one of them")
-    return gpu
