@@ -29,7 +29,9 @@ def run(*arguments: object) -> Ran:
     gc.collect()
     torch.cuda.empty_cache()
     command = [*PROGRAM, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300)
+    own = environment()
+    own["PYTHONPATH"] = os.pathsep.join([own["PYTHONPATH"], os.environ.get("PYTHONPATH", "")])  # FlashInfer's
+    done = subprocess.run(command, capture_output=True, text=True, env=own, timeout=300)
     return Ran(done.returncode, done.stdout, done.stderr)
 
 

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,6 +119,11 @@ def _check_runs(start: Start) -> None:
         raise UsageError(
             f"--moe-runner-backend {start.backend} cannot be measured: its kernels are not here",
             "leave out --measure to predict it",
+        )
+    if by_cutlass and start.model.moe and find_spec("flashinfer") is None:
+        raise UsageError(
+            "this model's experts are measured with FlashInfer, which is not installed",
+            "pip install 'sgl-tune[flashinfer]', or leave out --measure to predict it",
         )
 
 
