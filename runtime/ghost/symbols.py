@@ -91,7 +91,7 @@ def needs(folders: Sequence[Path]) -> Needs:
         for path in _shared_objects(folder):
             _read(path, found, loose)
         for relative in _NAMED_IN:
-            loose.update(_named_in(folder / relative))
+            loose.update(_NAME.findall(_text_of(folder / relative)))
     _assign(loose, found, major)
     libraries = tuple(
         Needed(soname, tuple(sorted(functions, key=lambda one: (one[0], one[1] or ""))))
@@ -162,13 +162,6 @@ def _read(path: Path, found: dict[str, set[tuple[str, str | None]]], loose: set[
                     loose.add(symbol.name)
     except (OSError, NotALibrary, struct.error, IndexError, ValueError):
         return  # nobody can load it, so nobody calls what it imports
-
-
-def _named_in(path: Path) -> set[str]:
-    try:
-        return set(_NAME.findall(path.read_text("utf-8", "replace")))
-    except OSError:
-        return set()
 
 
 def _assign(names: set[str], found: dict[str, set[tuple[str, str | None]]], major: int) -> None:

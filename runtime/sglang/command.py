@@ -180,16 +180,12 @@ def _model_folder(flag: _Flag) -> Path:
         raise Refused(
             f"{flag.name} {value[:200]} is no folder of this machine", "nothing is downloaded: name a folder"
         )
-    read_config(folder)
+    _read_object(folder / "config.json")
     return folder
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """Read the config.json of a model's folder; it must be an object of bounded size and depth."""
-    return _read_object(folder / "config.json")
-
-
 def _read_object(path: Path) -> dict[str, Any]:
+    """Read a file of a model's folder; it must be an object of bounded size and depth."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
