@@ -25,6 +25,8 @@ from sgl_tune.writing import written
 Listener = Callable[[Event], object]
 _LARGEST_SNAPSHOT = 4 << 30
 _SECONDS, _SECONDS_OF_BAKING = 600, 36_000  # of CPU
+_own_digest = cache(lambda: digest_of_files(own_source()))
+_fingerprint = cache(Server.fingerprint)
 
 
 @dataclass(frozen=True)
@@ -178,16 +180,6 @@ def _marks(modules: dict[str, str]) -> dict[str, list[object]]:
     """Return each module's path, size and time. Kept host code is named by its digest, which covers it."""
     told = [(name, path, Path(path).stat()) for name, path in sorted(modules.items())]
     return {name: [path, status.st_size, status.st_mtime_ns] for name, path, status in told}
-
-
-@cache
-def _own_digest() -> str:
-    return digest_of_files(own_source())
-
-
-@cache
-def _fingerprint(server: Server) -> str:
-    return server.fingerprint()
 
 
 def way_out(said: str) -> str | None:

@@ -21,12 +21,9 @@ def guarded(command: Callable[[], Any]) -> int:
         command()
     except Ended as end:
         return end.code
-    except ConfigError as error:
+    except (ConfigError, SglTuneError) as error:
         _say(error.message, error.remedy)
-        return UsageError.exit_code
-    except SglTuneError as error:
-        _say(error.message, error.remedy)
-        return error.exit_code
+        return error.exit_code if isinstance(error, SglTuneError) else UsageError.exit_code
     except KeyboardInterrupt:
         return interrupted()
     except OSError as error:

@@ -163,7 +163,8 @@ class ProgressLine:
             return
         live = self._stream.isatty()
         self._next = now + (0.1 if live else 10.0)
-        text = " ".join(filter(None, (self._label, self._count(), f"{now - self._started:.0f}s", detail)))
+        count = f"{self._done}/{self._total}" if self._total else str(self._done or "")
+        text = " ".join(filter(None, (self._label, count, f"{now - self._started:.0f}s", detail)))
         if live:
             text = printable(shorten(text, _width(self._stream) or 80))
             self._stream.write("\r" + text.ljust(self._shown))
@@ -183,9 +184,6 @@ class ProgressLine:
             self._stream.write("\r" + " " * self._shown + "\r")
             self._stream.flush()
             self._shown = 0
-
-    def _count(self) -> str:
-        return f"{self._done}/{self._total}" if self._total else (str(self._done) if self._done else "")
 
 
 def to_json(data: Any, indent: int | None = None) -> str:

@@ -122,10 +122,8 @@ def _cache(records: Sequence[Record], is_draft: bool) -> RecordedCache | None:
 
 def _is_drafts(call: Call, record: Record) -> bool:
     """Whether a call is the draft's: by the file that was open, or, of a call while serving, by its step."""
-    for file in record.files:
-        if file.store == OWN and file.path == call.cache:
-            return file.phase.startswith(_DRAFT)
-    return call.phase.startswith(_DRAFT)
+    own = (file.phase for file in record.files if file.store == OWN and file.path == call.cache)
+    return next(own, call.phase).startswith(_DRAFT)
 
 
 def _files(record: Record, is_draft: bool, store: str) -> Iterator[str]:

@@ -55,7 +55,11 @@ def find_server(option: str | None, release: str | None) -> Server | NoServer:
     """Return the server that `option` (--server: a Python or a venv) names. Without it, return this
     environment's SGLang, or else an added one: `release`, or the newest."""
     if option is not None:
-        return _of_release(server_at(Path(option)), release)
+        found = server_at(Path(option))
+        if isinstance(found, NoServer) or release in (None, found.sglang):
+            return found
+        why = f"--server {found.python}: its SGLang is {found.sglang}, not {release}"
+        return NoServer(why, f"name another server, or `sgl-tune server add {release}`")
     here = server_at(Path(sys.executable), "here") if sys.executable else None
     if isinstance(here, Server) and release in (None, here.sglang):
         return here
@@ -115,13 +119,6 @@ def server_at(path: Path, found: Found = "--server") -> Server | NoServer:
         cuda,
         found,
     )
-
-
-def _of_release(found: Server | NoServer, release: str | None) -> Server | NoServer:
-    if isinstance(found, NoServer) or release in (None, found.sglang):
-        return found
-    why = f"--server {found.python}: its SGLang is {found.sglang}, not {release}"
-    return NoServer(why, f"name another server, or `sgl-tune server add {release}`")
 
 
 _NAMES = ("bin/python3", "bin/python")
