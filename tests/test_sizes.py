@@ -26,13 +26,13 @@ MOST_LINES = {
     "toml": 10,
     "__init__": 14, "autotune": 2284, "devices": 603, "flashinfer": 1067, "folding": 653, "baking": 617,
     "moe_configs": 839, "config_files": 318, "config_tuning": 531, "pins": 171, "forward": 896, "ghost":
-    6531, "graphs": 384, "layers": 1924, "models": 1316, "decoder": 1030, "moe": 1126, "record": 792,
-    "server": 2764, "sglang": 2803, "simulate": 842, "start": 579, "__main__": 6, "asking": 691,
-    "cache": 3040, "cli": 1231, "commands": 3229, "compile": 1000,
+    6524, "graphs": 384, "layers": 1924, "models": 1316, "decoder": 1030, "moe": 1126, "record": 792,
+    "server": 2764, "sglang": 2799, "simulate": 842, "start": 579, "__main__": 6, "asking": 683,
+    "cache": 3040, "cli": 1226, "commands": 3229, "compile": 1000,
     "deployment": 2460, "errors": 38, "explain": 521, "export":
     386, "fleet": 1435, "keys": 830, "locks": 18, "log_lines": 200, "markdown": 55,
     "memory": 3165, "processes": 680,
-    "reading": 104, "recorded": 557, "server_log": 1677, "servers": 1231, "ship": 4961,
+    "reading": 104, "recorded": 555, "server_log": 1677, "servers": 1228, "ship": 4961,
     "start_report": 1230, "stores": 2441, "units": 82, "verify": 2786, "warm": 1901, "web_page": 34,
     "writing": 123,
 }  # fmt: skip
