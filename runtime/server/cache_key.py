@@ -58,9 +58,9 @@ def key_parts(inputs: KeyInputs) -> tuple[str, ...]:
         inputs.moe_runner_backend,
         *map(str, (inputs.tp, inputs.pp, inputs.attn_dp, inputs.moe_ep)),
         inputs.config_class,
+        "candidate_selection=v2_default",
+        f"skip_ops={','.join(sorted(set(inputs.skip_ops)))}",
     ]
-    parts.append("candidate_selection=v2_default")
-    parts.append("skip_ops=" + ",".join(sorted(set(inputs.skip_ops))))
     if inputs.is_draft:
         parts.append(f"draft_quant={inputs.draft_quantization}")
     return tuple(parts)

@@ -39,10 +39,9 @@ def fitted(prefill: tuple[int, ...], chunk: int) -> tuple[int, ...]:
 
 
 def _prefill_top(asked: Asked, chunk: int, is_mla: bool) -> int:
-    caps = [chunk, *([_MLA_TOP] if is_mla else [])]
-    if "llama-2" in asked.model_path.lower():
-        caps.append(_LLAMA_2_TOP)
-    return min([*caps, *([asked.max_total_tokens] if asked.max_total_tokens is not None else [])])
+    of_family = _LLAMA_2_TOP if "llama-2" in asked.model_path.lower() else None
+    caps = (chunk, _MLA_TOP if is_mla else None, of_family, asked.max_total_tokens)
+    return min(cap for cap in caps if cap is not None)
 
 
 def decode_graph_sizes(max_bs: int, speculative: bool = False) -> tuple[int, ...]:

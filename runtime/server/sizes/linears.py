@@ -55,10 +55,11 @@ def linears(model: ModelConfig, parallel: ParallelConfig, spread: Spread) -> Ite
         name = model.names.recurrent if kind == "recurrent" else model.names.attention
         for modules, k, n in _mixer(model, kind, parallel):
             yield LinearSize(tuple(f"{name}.{one}" for one in modules), k, n, layers)
-    places: tuple[tuple[str, Place], ...] = (("dense", "dense"), ("moe", "beside experts"))
-    for kind, place in places:
+    dense = _mlp(model, model.names.mlp, model.intermediate_size // spread.dense)
+    parts: tuple[tuple[str, Place, Iterator[Product]], ...]
+    parts = (("dense", "dense", dense), ("moe", "beside experts", _beside_experts(model, spread)))
+    for kind, place, products in parts:
         layers = tuple(i for i, one in enumerate(model.layer_kinds) if one == kind)
-        products = _dense(model, spread) if kind == "dense" else _beside_experts(model, spread)
         if layers:
             yield from (LinearSize(modules, k, n, layers, place) for modules, k, n in products)
 
@@ -104,10 +105,6 @@ def _latent(model: ModelConfig, attention: AttentionConfig, ranks: int) -> Itera
         yield ("indexer.wq_b",), mla.q_lora_rank, mla.indexer.num_heads * mla.indexer.head_dim
         if not mla.indexer.interleaved:
             yield ("indexer.wk",), hidden, mla.indexer.head_dim
-
-
-def _dense(model: ModelConfig, spread: Spread) -> Iterator[Product]:
-    return _mlp(model, model.names.mlp, model.intermediate_size // spread.dense)
 
 
 def _beside_experts(model: ModelConfig, spread: Spread) -> Iterator[Product]:
