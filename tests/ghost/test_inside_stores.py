@@ -30,6 +30,18 @@ def test_a_pointer_is_followed_through_arithmetic_to_its_store() -> None:
     assert stored(kernel) == {"out_ptr", "stride"}
 
 
+def test_a_loop_passes_a_pointer_to_an_earlier_line() -> None:
+    kernel = Kernel("""
+        def kernel(out_ptr, spare_ptr, count):
+            here = there = spare_ptr
+            for _ in range(count):
+                tl.store(here, 0)
+                here = there
+                there = out_ptr
+        """)
+    assert stored(kernel) == {"out_ptr", "spare_ptr"}
+
+
 def test_an_index_that_was_loaded_is_not_written() -> None:
     kernel = Kernel("""
         def kernel(out_ptr, lengths_ptr):

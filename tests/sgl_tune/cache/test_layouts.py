@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,7 +141,7 @@ def test_flashinfers_managed_store_is_found_from_any_folder(tmp_path: Path) -> N
 
 
 def test_groups_are_what_a_server_compares(tmp_path: Path) -> None:
-    def groups(*ranks: tuple[int, int, int]) -> list[list[str]]:
+    def groups(*ranks: tuple[Any, ...]) -> list[list[str]]:
         folder = tmp_path / str(len(list(tmp_path.iterdir()))) / KEY
         _make(folder, *(RankName(*rank).filename for rank in ranks))
         return [[str(file.rank) for file in group] for group in _only(folder).groups()]
@@ -154,6 +155,7 @@ def test_groups_are_what_a_server_compares(tmp_path: Path) -> None:
         ["tp0_pp0_dp0", "tp1_pp0_dp0"],
         ["tp0_pp0_dp1", "tp1_pp0_dp1"],
     ]
+    assert groups((0, 0, 0, "A"), (0, 0, 1, "B")) == [["tp0_pp0_dp0_gpuA", "tp0_pp0_dp1_gpuB"]]
 
 
 def test_a_key_may_be_shortened(tmp_path: Path) -> None:
