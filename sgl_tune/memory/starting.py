@@ -18,7 +18,7 @@ from sgl_tune.units import shown
 
 DISTINCT, ALL = "distinct", "all"
 _MOST_STAGES = 4
-_WRITE = "write distinct, all or one number"
+_RANKS = "write distinct, all or one number"
 LM_HEAD = "lm-head-in-autotune"
 ASCENDING = "graphs-ascending"
 DISPATCHER = "dispatcher-by-max-running-requests"
@@ -128,7 +128,7 @@ class Layout:
         embedding and the last has the head."""
         first = first_rank(asked)
         if first >= self.ranks:
-            raise UsageError(f"--ranks {shown(asked)}: this server has ranks 0 to {self.ranks - 1}", _WRITE)
+            raise UsageError(f"--ranks {shown(asked)}: this server has ranks 0 to {self.ranks - 1}", _RANKS)
         if asked == ALL:
             return tuple(range(self.ranks))
         if asked != DISTINCT or self.pp == 1:
@@ -158,7 +158,7 @@ def first_rank(asked: str) -> int:
     if asked in (DISTINCT, ALL):
         return 0
     if not (asked.isascii() and asked.isdecimal()) or len(asked) > 6:
-        raise UsageError(f"--ranks {shown(asked)} is no rank", _WRITE)
+        raise UsageError(f"--ranks {shown(asked)} is no rank", _RANKS)
     return int(asked)
 
 

@@ -124,7 +124,7 @@ def test_a_run_that_was_killed_is_reported_up_to_there(tmp_path: Path) -> None:
         (("--model", "demo-moe", "--what-if", "nonsense"), "--what-if 'nonsense'"),
         (("--model", "demo-moe", "--gpu", "h9000"), "h9000"),
         (("--model", "demo-moe", "--gpu-memory", "lots"), "lots"),
-        (("--model", "demo-moe", "--ranks", "9"), "--ranks '9'"),
+        (("--model", "demo-moe", "--ranks", "9"), "write distinct, all or one number"),
         (("--measure", "--log", "/dev/null"), "/dev/null"),
         (("--log", "/nonexistent/run.jsonl"), "cannot be read"),
         (("--measure", "--model", "demo-moe"), "there is none here"),
