@@ -26,6 +26,7 @@ _ODD = {
 _BESIDE = {"speculative_draft_model_path": str, "dist_init_addr": str}  # flags that `Asked` does not have
 _AMOUNT = re.compile(r"(-?\d{1,15})(?:(\.\d{1,15})?([kMGT])|([KMGT]i))?")
 _TIMES = {letter: 1000**power for power, letter in enumerate("kMGT", 1)}
+_TIMES |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGT", 1)}
 # Beginnings of the flags that the core reads. No other flag of SGLang begins so.
 _BEGINNINGS = """
     attention-b attention-d attn-d chu context-l cuda-graph-bs-d cuda-graph-max-bs-d da decode-a disable-cus
@@ -44,9 +45,6 @@ _OURS = """
     target timeout verbose what-if
 """
 _CLOSE = 0.87
-
-
-_TIMES |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGT", 1)}
 
 
 @functools.cache
