@@ -29,7 +29,7 @@ MOST_LINES = {
     6524, "graphs": 384, "layers": 1924, "models": 1316, "decoder": 1030, "moe": 1126, "record": 792,
     "server": 2760, "sglang": 2799, "simulate": 842, "start": 579, "__main__": 6, "asking": 683,
     "cache": 3040, "cli": 1226, "commands": 3229, "compile": 1000,
-    "deployment": 2460, "errors": 38, "explain": 521, "export":
+    "deployment": 2458, "errors": 38, "explain": 521, "export":
     386, "fleet": 1435, "keys": 830, "locks": 18, "log_lines": 200, "markdown": 55,
     "memory": 3165, "processes": 680,
     "reading": 104, "recorded": 555, "server_log": 1677, "servers": 1228, "ship": 4961,
