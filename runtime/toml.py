@@ -1,7 +1,5 @@
 """Python's reader of TOML, which is in the standard library since 3.11."""
 
-from __future__ import annotations
-
 import sys
 
 if sys.version_info >= (3, 11):

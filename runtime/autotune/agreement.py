@@ -1,7 +1,5 @@
 """What workers that search together must agree on. It is checked first, so that no worker waits forever."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

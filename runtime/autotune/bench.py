@@ -1,7 +1,5 @@
 """Measures one op in one bucket on this worker's device, with synthetic inputs and all tactics that fit."""
 
-from __future__ import annotations
-
 import inspect
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The question of a search, and its possible answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ buckets. The keys contain the shapes of rows, experts and matrices, the dtype, a
 experts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any

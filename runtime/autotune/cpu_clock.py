@@ -1,7 +1,5 @@
 """FlashInfer's AutoTuner on a machine without CUDA, with its search or ours, and a CPU's clock."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Why tuning ended without results. Running out of memory is never taken for a tactic that failed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

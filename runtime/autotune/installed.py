@@ -1,7 +1,5 @@
 """Differences between versions of FlashInfer's AutoTuner, as far as the installed version shows them."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence

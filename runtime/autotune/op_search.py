@@ -1,7 +1,5 @@
 """Searches one op in all buckets: the workers share the pilots, and divide the other buckets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

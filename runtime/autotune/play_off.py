@@ -1,7 +1,5 @@
 """Compares the finalists of a layer's ops: which combination makes the layer fastest. Decisions only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import product

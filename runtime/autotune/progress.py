@@ -1,7 +1,5 @@
 """What a search reports while it runs, and the result of each bucket."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Records what FlashInfer is asked, to compare it with a plan. FlashInfer's answers stay the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

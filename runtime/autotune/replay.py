@@ -1,7 +1,5 @@
 """Measures existing entries again: each beside the default tactic, in turns on one device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite

@@ -9,8 +9,6 @@ FlashInfer's MoE kernels alternate between 16 synthetic routings while they are 
 tactic shows how much routings change its time; if it is much, times are only compared over all 16.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

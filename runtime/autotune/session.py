@@ -4,8 +4,6 @@ FlashInfer's context is entered once. `runtime.start.model_runner` runs the dumm
 and without logits.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The workers that search together. They exchange their results as plain JSON, never as a pickle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar

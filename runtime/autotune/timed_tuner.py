@@ -1,7 +1,5 @@
 """A version of FlashInfer's AutoTuner whose clock we set, and what a search must know about that clock."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ FlashInfer's, so a stock process finds the entries. Every worker makes the same 
 ends with the same entries.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

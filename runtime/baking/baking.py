@@ -1,7 +1,5 @@
 """What a start that compiles for real is given."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

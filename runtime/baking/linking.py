@@ -1,7 +1,5 @@
 """A library to link with where there is no driver: it has the names of the driver's functions."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

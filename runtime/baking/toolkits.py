@@ -1,7 +1,5 @@
 """Where CUDA toolkits lie: in a server's own packages, where FlashInfer looks, or where pip put one."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

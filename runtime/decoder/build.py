@@ -1,7 +1,5 @@
 """What all parts of a decoder share: the model, the server's settings, the rank's groups and device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

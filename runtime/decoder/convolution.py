@@ -1,7 +1,5 @@
 """The short convolution before a recurrence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """A decoder made from a config: the layers of one pipeline stage, in the part that one rank holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

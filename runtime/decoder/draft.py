@@ -4,8 +4,6 @@ Its input is the next token's embedding beside the target's hidden state. Its we
 start needs only their size.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

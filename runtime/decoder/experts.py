@@ -1,7 +1,5 @@
 """The experts of one rank."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """A gated delta net, used in place of attention, with its heads split over the attention-TP group."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

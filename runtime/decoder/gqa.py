@@ -1,7 +1,5 @@
 """Grouped-query attention, its heads split over the attention-TP group."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

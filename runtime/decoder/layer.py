@@ -1,7 +1,5 @@
 """One layer of a decoder: a mixer over the tokens of a request, an MLP on each token alone, or both."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor, nn

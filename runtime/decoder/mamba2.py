@@ -1,7 +1,5 @@
 """A Mamba-2 mixer, used in place of attention. Heads and groups are split over the attention-TP group."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -3,8 +3,6 @@
 `kv_b_proj` stays in memory beside the two matrices made from it, as on a server.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """The second half of a layer, dense or with experts: takes this rank's rows, returns finished rows."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from runtime.decoder.build import Build

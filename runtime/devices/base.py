@@ -1,7 +1,5 @@
 """Where a rank runs: `Cuda` measures, `Meta` predicts, `Cpu` computes and counts, behind one interface."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A device whose memory is counted, tensor by tensor, by a model of torch's allocator."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """The CPU: it computes for real, and its memory is counted as a GPU's would be."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

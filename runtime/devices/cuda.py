@@ -1,7 +1,5 @@
 """A real GPU: readings from the driver, from torch's allocator and its history; CUDA graphs."""
 
-from __future__ import annotations
-
 import heapq
 import linecache
 import time

@@ -1,7 +1,5 @@
 """The loop over a decoder's layers, which a predicting device may shorten."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """The numbers of an out-of-memory error, torch's own or predicted, and the code that asked for memory."""
 
-from __future__ import annotations
-
 import torch
 
 from runtime.devices.readings import OutOfMemory, parse_out_of_memory

@@ -1,7 +1,5 @@
 """A predicted GPU: tensors without data, and the memory that they would take."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext

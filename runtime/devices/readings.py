@@ -1,7 +1,5 @@
 """What a device reports of its memory, and torch's message when there is too little. No torch needed."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Rebuilds the arguments of a recorded call: tensors of its sizes, random weights, valid routings."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import inspect

@@ -1,7 +1,5 @@
 """Makes recorded calls again, one at a time, so that FlashInfer's tuner gets the lookups of the record."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager

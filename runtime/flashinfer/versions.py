@@ -4,8 +4,6 @@ The rows follow the autotuner of the published wheels: `flashinfer/autotuner.py`
 `flashinfer/autotuner/autotuner.py`. `python -m tests.stock.flashinfer_versions` compares them with it.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ The caller allocates every buffer, so that a virtual rank and a real one make th
 of one rank nothing is exchanged.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import torch

@@ -4,8 +4,6 @@ Under DP attention every group of ranks holds its own requests, but MLP, experts
 of all groups: rows are gathered into one buffer before, and each rank takes its own rows back after.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass

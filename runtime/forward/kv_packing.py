@@ -4,8 +4,6 @@ latent row:  kv_lora_rank fp8 | one fp32 scale per block of 128 | rotary part in
 indexer row: head_dim fp8     | one fp32 scale per block of 128
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -4,8 +4,6 @@ Under DP attention the head works on all ranks' rows: a dummy batch of 2048 rows
 of logits, twice: gathered, then copied. Autotuning needs no logits: see `autotune_dummy_run_mode`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -5,8 +5,6 @@ machine. A folder appears by one rename, when it is complete. What an interrupte
 by the next build.
 """
 
-from __future__ import annotations
-
 import fcntl
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The cage seen from outside: protections that a machine lacks, and the end of starts that use too much."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

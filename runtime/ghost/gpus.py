@@ -1,7 +1,5 @@
 """The table of GPUs that the ghost can stand for: each number with its source, and which ones are guesses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path

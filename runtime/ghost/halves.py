@@ -3,8 +3,6 @@
 Kept as ROOT/halves/FLASHINFER/ARCH/NAME/DIGEST.so, where DIGEST is the SHA-256 of the file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import lzma
 import mmap

@@ -4,8 +4,6 @@ nvcc itself lists the programs that it would run. Those for the GPU (cicc, ptxas
 the stub of each kernel, which they would have made, returns at once. It needs only the standard library.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

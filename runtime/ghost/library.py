@@ -1,7 +1,5 @@
 """The bytes of a shared library (64-bit ELF, little-endian): its needs of a machine, and its host half."""
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterator

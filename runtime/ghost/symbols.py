@@ -3,8 +3,6 @@
 NVIDIA's own libraries are not read: they may be absent, and the ghost's are found before them anyway.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import struct

@@ -4,8 +4,6 @@ A loaded library runs as this user. So another user who may replace the library,
 path, can run code as this user. Every step from / is judged on an opened descriptor.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The base of all graph runners: capture one graph per size, replay the smallest that holds the batch."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence

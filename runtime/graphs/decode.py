@@ -1,7 +1,5 @@
 """Graphs of whole decode steps, of the verify steps of speculative decoding, and of prefills."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Graphs of a draft model: its drafting steps, and the catch-up pass after a verify."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The two tables of the vocabulary, token embedding and LM head, split by rows over ranks."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import nn

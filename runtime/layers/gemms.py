@@ -1,8 +1,6 @@
 """Products of quantized matrices that FlashInfer tunes: `fp8_gemm` (one scale per matrix, by cuBLAS) and
 `fp4_gemm` (nvfp4, by the backend that --fp4-gemm-backend names)."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

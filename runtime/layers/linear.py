@@ -4,8 +4,6 @@ Column-parallel, row-parallel, merged and replicated layers differ only in their
 is a partial sum: the caller reduces it, because only the caller knows over which group and when.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The dummies that fill a rank's weights, and its part of a row. A start reads no checkpoint."""
 
-from __future__ import annotations
-
 import zlib
 
 import torch

@@ -3,8 +3,6 @@
 An activation is one kernel on a server, so it is one op here, which allocates only its result.
 """
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 

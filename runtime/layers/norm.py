@@ -1,7 +1,5 @@
 """RMS norm as fused kernels, which allocate only the result; the form with a residual allocates nothing."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

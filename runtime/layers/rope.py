@@ -1,7 +1,5 @@
 """Rotary position embedding: one table of cosines and sines per model, applied in place by a fused kernel."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 The reference (CPU) multiplies with the dequantised weight and leaves the activation as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

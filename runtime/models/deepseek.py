@@ -1,7 +1,5 @@
 """DeepSeek V3, R1 and V3.2, and Kimi K2 (a V3): latent attention, and experts after a few dense layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

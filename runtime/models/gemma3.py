@@ -1,7 +1,5 @@
 """Gemma 3 without images: a scaled embedding, norms around each half of a layer, windows in most layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from runtime.models.parts import SLIDES, heads, model

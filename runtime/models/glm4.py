@@ -1,7 +1,5 @@
 """GLM-4.5 to 4.7: half of each head is rotated, and experts follow a few dense layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runtime.models.parts import SILU, Routed, heads, model

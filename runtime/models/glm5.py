@@ -1,7 +1,5 @@
 """GLM-5: DeepSeek's layers, and an indexer whose key and head weights come from one matrix product."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from runtime.models import deepseek

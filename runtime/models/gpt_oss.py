@@ -1,7 +1,5 @@
 """gpt-oss: a window in every other layer, attention sinks, experts with biases and a clamped gate."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runtime.models.parts import SILU, SLIDES, by_window, model

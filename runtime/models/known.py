@@ -1,7 +1,5 @@
 """The list of the core's families, and the reader that finds the family of a config.json."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Llama and Mistral: grouped-query attention and dense layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runtime.models.parts import SILU, by_window, heads, model

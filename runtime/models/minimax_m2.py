@@ -1,7 +1,5 @@
 """MiniMax-M2: queries and keys normed over all heads, and only routed experts after attention."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runtime.models.parts import SILU, heads, model

@@ -1,7 +1,5 @@
 """Mixtral: experts in every layer, and the same window in all layers, if any."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runtime.models.parts import SILU, by_window, model

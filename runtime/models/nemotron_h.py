@@ -1,7 +1,5 @@
 """Nemotron-H and Nemotron 3: each layer is Mamba-2, attention without positions, an MLP, or experts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What families share: attention by heads or by latents, routed experts, the model of all layers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Qwen3, dense and with experts: grouped-query attention with normed heads, and a window in some layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

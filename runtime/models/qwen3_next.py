@@ -1,7 +1,5 @@
 """Qwen3-Next: gated delta nets, and gated attention in every fourth layer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runtime.models.parts import SILU, SoftRouted, check_both, heads, model

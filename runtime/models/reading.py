@@ -1,7 +1,5 @@
 """Reads a config.json into a family's dataclass, and checks the type of each field."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields

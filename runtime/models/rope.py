@@ -1,7 +1,5 @@
 """Reads rotary embeddings in both spellings that config.json has had for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The size of FlashInfer's all-to-all workspace and the offsets of its regions. Numbers only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runtime.server.config import RuntimeConfig

@@ -1,7 +1,5 @@
 """The interface of a mixture-of-experts kernel, and the backends' names in SGLang."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """How rows travel to the ranks that hold their experts, and which way a server uses."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Calls FlashInfer's MoE functions, which take different arguments in different versions."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """FlashInfer's CUTLASS MoE, called with the arguments SGLang passes, because they are in the cache keys."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

@@ -4,8 +4,6 @@ Routings alternate: even ones, as random logits give, and some in which a few ex
 trained routers. The tactic that wins on all of them is the best for a server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

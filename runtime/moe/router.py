@@ -1,7 +1,5 @@
 """Which experts a token goes to: softmax or sigmoid scores, groups, a correction bias, scaling."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """Runs experts that FlashInfer does not tune: any device, any weight format, one expert after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -3,8 +3,6 @@
 They are changed in place, one expert at a time, as in SGLang: a second copy of all experts may not fit.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The base of every backend that FlashInfer tunes: the tuning range, and kernels for a CPU."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import ClassVar
 

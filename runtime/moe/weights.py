@@ -1,7 +1,5 @@
 """The inputs of a mixture-of-experts layer: the experts one rank holds, and the experts of each token."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

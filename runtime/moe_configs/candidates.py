@@ -1,7 +1,5 @@
 """Configurations of SGLang's fused MoE kernels that may be fast, by a layer's types and rows per expert."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product

@@ -1,8 +1,6 @@
 """Measures milliseconds per forward of a layer under each choice. Forwards are CUDA graphs, as in a server's
 decode, because launches would dominate batches of few rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from math import inf

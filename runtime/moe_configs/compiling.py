@@ -1,7 +1,5 @@
 """Compiles every configuration that a search may try, in processes that share one import. Uses no GPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

@@ -1,7 +1,5 @@
 """SGLang's fused MoE made from a record: random weights, even and skewed routings, any choice of tiles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial

@@ -1,8 +1,6 @@
 """Chooses the configuration of each batch size, compared with the server's own. Decisions only: the clock is
 an argument."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

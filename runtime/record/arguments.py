@@ -12,8 +12,6 @@ A scalar is itself and a list is a list. Anything else is an object with one mem
 A tensor of few integers also has its "values".
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

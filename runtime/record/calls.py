@@ -1,7 +1,5 @@
 """Calls to FlashInfer that asked its tuner, as data that is checked: anyone may have written it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Writes frozen dataclasses as plain JSON, and reads them back with a check of each member."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass

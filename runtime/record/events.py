@@ -1,7 +1,5 @@
 """Makes a record of the events that a start sends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any, TypeVar

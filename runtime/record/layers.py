@@ -1,7 +1,5 @@
 """Look-ups of tuned Triton configurations and their MoE layers, as data that anyone may have written."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

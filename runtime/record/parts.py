@@ -1,7 +1,5 @@
 """The parts of a record: frozen data, each with the names that JSON has."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What a start decides before it builds its model, as the server's own functions answered."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

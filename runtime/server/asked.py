@@ -1,7 +1,5 @@
 """The arguments of a server command that the core follows, under SGLang's own names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runtime.server.bounds import ASKED, check_flags

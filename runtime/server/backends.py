@@ -1,7 +1,5 @@
 """One row per MoE backend of SGLang: what it needs, and which class of this runtime replaces it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Generous limits of each size in a command: a plan beyond them would only be long and wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """FlashInfer's buckets: the row counts that are tuned, and the largest bucket of a call."""
 
-from __future__ import annotations
-
 from itertools import chain, count, takewhile
 
 from runtime.server.backends import MoEBackendRow

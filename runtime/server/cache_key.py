@@ -1,7 +1,5 @@
 """The folder in which SGLang looks for its tactics cache: the parts of the key, their digest, the path."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A checkpoint's config.json, of any family, as the choices of a server's arguments read it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The shape of a model and of one rank's start. Data, no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

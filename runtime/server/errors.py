@@ -1,7 +1,5 @@
 """Servers that cannot run, or that the core does not know. Each error names the field and the way out."""
 
-from __future__ import annotations
-
 
 class ConfigError(ValueError):
     def __init__(self, message: str, remedy: str | None = None) -> None:

@@ -1,7 +1,5 @@
 """A family of models: how its config.json is read, and what SGLang's servers choose for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple

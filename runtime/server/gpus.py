@@ -3,8 +3,6 @@
 The first row of an architecture is its usual GPU.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The parts of one layer by their sizes: attention, its rope, recurrences, experts. Data, no torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

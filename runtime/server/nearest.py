@@ -1,7 +1,5 @@
 """Suggests the name that was meant, once a name has been refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 

@@ -4,8 +4,6 @@ Ranks are numbered stage by stage (`rank = pp_rank * tp + tp_rank`). Within a st
 one DP group are neighbours, and so are the MoE-TP ranks of one expert shard.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """How a checkpoint stores its matrices: the quantization of each by its name, or None for plain."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

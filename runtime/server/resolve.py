@@ -1,7 +1,5 @@
 """Resolves a server's arguments into one `Server`, in the order of SGLang's start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from runtime.server.asked import Asked

@@ -4,8 +4,6 @@ The cage in which a start runs shuts off the network, other files and other code
 that need these are refused or dropped by name, so that the answer says why.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

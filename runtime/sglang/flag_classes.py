@@ -4,8 +4,6 @@ A flag in none of these tables is passed on. The cage (`runtime.ghost.inside.cag
 anyway; the tables only make the answer quick, and name the flag.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 

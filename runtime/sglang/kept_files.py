@@ -3,8 +3,6 @@
 No server is needed where files are only judged, shipped or looked for.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 # Names a folder in place of SGLang's own folder of Triton's configurations.

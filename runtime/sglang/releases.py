@@ -1,7 +1,5 @@
 """The release of SGLang that the core follows: the newest one that it was compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

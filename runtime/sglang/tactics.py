@@ -1,7 +1,5 @@
 """Tuned files that a start finds as its own, in the environment of the server that will read them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Which variables of a pasted command a start gets: numbers, and words that name nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

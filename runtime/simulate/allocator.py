@@ -6,8 +6,6 @@ a larger one from a segment of its own. Segments follow each other; a driver pla
 decides among free blocks of one size.
 """
 
-from __future__ import annotations
-
 import torch
 
 from runtime.server.units import GIB, MIB

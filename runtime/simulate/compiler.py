@@ -4,8 +4,6 @@ torch imports its compiler only to keep it away from the functions that compute 
 takes a second in each process that predicts, a third of torch's own import.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from importlib import import_module

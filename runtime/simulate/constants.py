@@ -3,8 +3,6 @@
 A prediction adds them to what the allocator model counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise

@@ -5,8 +5,6 @@ as much as they allocated, the rest of their run would change nothing, and is sk
 forward replaces a second warm-up and the capture of a graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Which line of code made an allocation: cheap walks up the Python stack."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import CodeType, FrameType
 

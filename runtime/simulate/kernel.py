@@ -4,8 +4,6 @@ On the CPU a kernel is a reference in plain torch, on meta tensors only its resu
 however many ops the reference runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import update_wrapper

@@ -1,7 +1,5 @@
 """Find the tensors in the arguments or results of an op or a forward."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 The start runs on a GPU, on a CPU, or on meta tensors as a prediction, with real peers or as a virtual rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

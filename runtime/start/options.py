@@ -1,7 +1,5 @@
 """Where a simulated start may differ from a real one, for what-if predictions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

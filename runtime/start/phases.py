@@ -4,8 +4,6 @@ A JSON line is synced when a phase begins and when it ends, so that a killed pro
 completed and the name of the one it was in. The peak of a nested phase counts for its parents, too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

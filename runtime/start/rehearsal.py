@@ -3,8 +3,6 @@
 Tactics depend on shapes, not on peers or depth, so a deployment of any size fits one small device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """A start as data: its phases and its failure. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ At each place where a start compiles, it forks. The child compiles with the real
 as many at a time as were asked for.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """CuTe DSL: FlashInfer's and SGLang's kernels are compiled by the DSL itself, into the stores of the two."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """DeepGEMM: its C++ code runs `nvcc` for each kernel. The ghost's `nvcc` writes its arguments to a file. At
 the end of the start these files name the kernels, and a start that bakes runs the real `nvcc` with them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Inductor: a graph is compiled by torch itself, with the launchers that the ghost turns off."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

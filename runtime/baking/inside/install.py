@@ -1,7 +1,5 @@
 """Registers what compiles aside, around the hooks of the ghost."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

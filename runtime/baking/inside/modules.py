@@ -1,7 +1,5 @@
 """SGLang's own kernels: its loader builds each by ninja, into a store that is keyed by contents."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Triton: a kernel, and the C code that launches it, are compiled by Triton itself, into its own cache."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Callable

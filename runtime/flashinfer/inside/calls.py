@@ -4,8 +4,6 @@ FlashInfer marks these functions with a decorator of its own, which must be repl
 use it are imported. Only modules that mention the tuner are watched; other functions stay unchanged.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import threading

@@ -1,7 +1,5 @@
 """The arguments of a call as data, in the form that `runtime/record/arguments.py` checks."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import math

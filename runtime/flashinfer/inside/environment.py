@@ -1,7 +1,5 @@
 """Makes FlashInfer compare a tactics file with the environment of the server that will read the file."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The entries that one call of `choose_one` looks up, in the form of a cache file, for every FlashInfer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The function and the arguments with which FlashInfer makes each of its compiled modules."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from types import FrameType

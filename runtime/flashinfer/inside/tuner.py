@@ -1,7 +1,5 @@
 """What FlashInfer's tuner is asked while it tunes and while it serves: keys, and the calls that ask."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """What a fused MoE without its last step returns if its module is not there: padded rows, weights, places."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which layers of a model are equal: in classes, shapes and attributes, but for a layer's own number."""
 
-from __future__ import annotations
-
 import functools
 import re
 import types

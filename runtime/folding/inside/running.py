@@ -1,7 +1,5 @@
 """The calls that are recorded now, and what others say of it. Nothing here needs torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the arguments of a call hold, such as a batch with its residuals. Layers may leave results there."""
 
-from __future__ import annotations
-
 import enum
 import functools
 import types

@@ -4,8 +4,6 @@ torch's own history of its memory says each allocation and each release. The sam
 leave the allocator as the call would have left it.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

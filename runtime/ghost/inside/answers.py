@@ -1,7 +1,5 @@
 """The answers of missing host functions with which a start can continue. Each makes the record inexact."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Whether all memory that the arguments of skipped host code lead to is known, since it may be written."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

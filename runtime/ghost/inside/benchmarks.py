@@ -4,8 +4,6 @@ That buffer may decide the peak of a phase, so the state of torch.compile's cach
 start finds only kernels that the request names. Each kernel that it looks for is reported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any

@@ -3,8 +3,6 @@
 That runtime cannot start here: every other function fails, and reports its name when it is called.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from typing import Any

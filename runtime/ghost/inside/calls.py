@@ -1,7 +1,5 @@
 """Calls into compiled host code. torch inside them allocates as usual, and what they write is not real."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from runtime.ghost.inside import small

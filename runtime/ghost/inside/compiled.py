@@ -1,7 +1,5 @@
 """Lets `torch.compile` work as on a GPU, without kernels; its buffers and benchmarks take their memory."""
 
-from __future__ import annotations
-
 import functools
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """A `ninja` and an `nvcc` that compile nothing, for a server that builds its modules at run time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 TOOLS = Path(__file__).with_name("tools")

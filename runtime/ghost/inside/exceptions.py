@@ -6,8 +6,6 @@ kernel; never a whole library, and never a value that decides a branch. A functi
 only launches kernels needs no entry: see sources/verdict.py.
 """
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import NamedTuple

@@ -4,8 +4,6 @@ CPython holds frozen objects in a separate list, which `gc.unfreeze` moves into 
 collection after that would visit everything imported, and copy the memory pages that forked processes share.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import sys

@@ -1,7 +1,5 @@
 """Reports what makes a record inexact: each finding once, with the phase and the server's own frame."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Functions that run once, right after a named module of the server's own environment was imported."""
 
-from __future__ import annotations
-
 import functools
 import importlib.abc
 import importlib.util

@@ -1,7 +1,5 @@
 """Repeats small operations on the CPU, on the bytes of the ghost's device memory."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 from typing import Any

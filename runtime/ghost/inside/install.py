@@ -1,7 +1,5 @@
 """Prepares a server's Python, before torch is imported, for a simulated GPU."""
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """The C interface of the simulated GPU: see runtime/ghost/c. Every address is an integer."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from pathlib import Path

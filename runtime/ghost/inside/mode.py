@@ -1,7 +1,5 @@
 """The dispatch mode of small.py: which bytes each operation leaves real."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

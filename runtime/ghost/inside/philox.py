@@ -3,8 +3,6 @@
 Philox 4x32 with ten rounds, as in cuRAND: the seed is the key, the thread is the subsequence.
 """
 
-from __future__ import annotations
-
 import struct
 
 THREADS = 256  # of the single block that fills such a small tensor

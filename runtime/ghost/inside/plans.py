@@ -1,7 +1,5 @@
 """What an operation's schema says of it, found once: what it writes, and how its result is made."""
 
-from __future__ import annotations
-
 from enum import Enum, auto
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ ghost, which allocates the result and computes nothing, and on CPU tensors over 
 any other operation writes are marked as not real.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """Which parameters of a Triton kernel it may write through, read from its source."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How a server's process reports to sgl-tune: one JSON object per line, on a pipe that only they share."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,7 +1,5 @@
 """Which bytes of device memory hold what a real GPU would have computed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from runtime.ghost.inside.library import UNREAL, library

@@ -1,7 +1,5 @@
 """What a layer calls: it writes the new keys and values to the pool, then attends to all of the request's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Launches the flash kernel: chooses the columns of the pool that it reads, and its tiles."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

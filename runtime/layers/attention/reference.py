@@ -1,7 +1,5 @@
 """Attention in plain torch and fp32, one request at a time: runs on CPUs, and tests compare with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a layer calls: it starts from the states of the rows' requests, and writes their new states."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -2,8 +2,6 @@
 
 # mypy: disallow-untyped-defs=False
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

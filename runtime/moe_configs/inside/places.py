@@ -1,7 +1,5 @@
 """Where releases of SGLang have the look-up of Triton configurations and the layer: the first is used."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Lets a process compile for a GPU that it does not open: torch and Triton report the GPU, nothing runs."""
 
-from __future__ import annotations
-
 import re
 import sys
 from contextlib import suppress

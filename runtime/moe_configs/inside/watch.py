@@ -1,7 +1,5 @@
 """Watches SGLang's own look-up: which files of Triton configurations a start looks for, for which layers."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os

@@ -1,7 +1,5 @@
 """Which attention kernels run, with which page size and which dtype of the KV cache."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from runtime.server.asked import Asked

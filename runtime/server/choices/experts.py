@@ -1,7 +1,5 @@
 """Which backend runs the experts, and how they are divided among the ranks: srt/arg_groups/moe_hook.py."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The batches that CUDA graphs are captured for: requests of a decode step, tokens of a prefill."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, count, takewhile

@@ -1,7 +1,5 @@
 """How much memory a server keeps free, and how much it prefills at once: srt/arg_groups/memory_hook.py"""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from runtime.server.asked import Asked

@@ -1,7 +1,5 @@
 """Whether a server runs FlashInfer's autotuner at its start: for its MoE backend, FP4 GEMMs or FP8 GEMMs."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from runtime.server.asked import Asked

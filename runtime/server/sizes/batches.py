@@ -1,7 +1,5 @@
 """How many requests run at once, how many rows the kernels get, and which batches a start captures."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """What a server's layout decides about a MoE call: its experts and how it is routed. No torch."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from runtime.server.backends import backend_row

@@ -3,8 +3,6 @@
 Router gates, the LM head and embeddings are never quantized, and are not listed here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

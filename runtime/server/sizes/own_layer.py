@@ -1,7 +1,5 @@
 """The draft made of one more layer of the model's own checkpoint: srt/models/*_nextn.py, *_mtp.py"""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from runtime.server.config import ModelConfig

@@ -1,7 +1,5 @@
 """How large the KV pool is: SGLang's arithmetic from free memory to tokens and requests. No torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

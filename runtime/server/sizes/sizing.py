@@ -1,7 +1,5 @@
 """What a token of the KV cache costs, and how many tokens fit: SGLang's own arithmetic."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from runtime.server.config import SLIDING_SHARE, ModelConfig

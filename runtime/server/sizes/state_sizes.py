@@ -1,7 +1,5 @@
 """How many states fit beside the KV cache: srt/mem_cache/kv_cache_configurator.py."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from runtime.server.config import ModelConfig, RuntimeConfig

@@ -1,7 +1,5 @@
 """Whether a start ended because of the simulated GPU or of this machine: then a real one may go on."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from runtime.ghost.inside import honesty

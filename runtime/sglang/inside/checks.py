@@ -1,7 +1,5 @@
 """Answers SGLang's own checks of numbers that only kernels compute: each passes, and is named as unread."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable

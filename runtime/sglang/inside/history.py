@@ -1,7 +1,5 @@
 """torch's history of this process's memory, written once, in the form that pytorch.org/memory_viz reads."""
 
-from __future__ import annotations
-
 _MOST_EVENTS = 1_000_000
 
 

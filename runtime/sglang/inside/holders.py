@@ -1,7 +1,5 @@
 """Which part of a model holds the weights' bytes on the GPU, by the kind of SGLang's module that owns it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

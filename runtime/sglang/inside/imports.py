@@ -1,7 +1,5 @@
 """Imports, once per process, what a start needs of a server."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import nullcontext, suppress
 from importlib import import_module, metadata

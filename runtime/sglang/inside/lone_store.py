@@ -1,7 +1,5 @@
 """A store for a single rank of a larger world: it returns this rank's values in place of those of peers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -10,8 +10,6 @@ sgl-tune is not installed in that Python. `runtime` becomes a package that consi
 the other files of this folder are found, and no other folder of sgl-tune is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

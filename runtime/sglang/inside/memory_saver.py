@@ -1,7 +1,5 @@
 """`--enable-memory-saver` takes memory through a library that must be loaded first, which it is not here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from runtime.ghost.inside import honesty

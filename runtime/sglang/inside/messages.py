@@ -1,7 +1,5 @@
 """Messages of torch's groups: the first opens an NCCL communicator, a captured one is kept in its graph."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Memory outside torch. A ghost cannot measure it, so each request brings the numbers."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

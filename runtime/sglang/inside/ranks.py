@@ -1,7 +1,5 @@
 """One process as rank r of N, with torch's own fake process group; gathered objects are this rank's own."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import sys

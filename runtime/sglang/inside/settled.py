@@ -3,8 +3,6 @@
 At the end of a start the same functions are called with the runner that has its model.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from importlib import import_module

@@ -1,7 +1,5 @@
 """One rank of a stock server's start, from its arguments to "ready", by SGLang's own code."""
 
-from __future__ import annotations
-
 import faulthandler
 import inspect
 import os

@@ -4,8 +4,6 @@ A start is one rank, of a model in a folder that may differ from the one typed. 
 file reads three numbers of the rank and the model's name; here it gets those of every rank.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

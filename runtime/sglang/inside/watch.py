@@ -1,7 +1,5 @@
 """Reads the memory around SGLang's own steps. Their names in every release are only in this file."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Iterator

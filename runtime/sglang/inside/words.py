@@ -1,7 +1,5 @@
 """What a command sets, and what SGLang and FlashInfer log: why an argument has its value, in their words."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

@@ -4,8 +4,6 @@ The kernel's protections also stop native code. These name the module, the progr
 on a kernel without such protections.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -1,7 +1,5 @@
 """Puts this process, and all processes that it starts, into a cage in which a start can do no harm."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -1,7 +1,5 @@
 """System calls that Python's standard library does not have."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,7 +1,5 @@
 """Landlock: the kernel denies this process and its children all files and ports but those named here."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

@@ -1,7 +1,5 @@
 """A network of its own with only loopback, and a view of the file system without GPUs and services."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

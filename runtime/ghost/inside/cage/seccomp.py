@@ -1,7 +1,5 @@
 """A filter of system calls: no sockets but TCP and local ones, and no calls that change the machine."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import platform

@@ -1,7 +1,5 @@
 """Reads the build file beside a module: its sources, and the folders of their headers."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

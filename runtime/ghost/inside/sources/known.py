@@ -1,7 +1,5 @@
 """Names from other libraries that are known to take no GPU memory. No other foreign name is trusted."""
 
-from __future__ import annotations
-
 import re
 
 

@@ -1,7 +1,5 @@
 """Names that a macro declares for its caller: `DISPATCH(dtype, c_type, ...)` makes c_type a type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from runtime.ghost.inside.sources.names import declared

@@ -1,7 +1,5 @@
 """Names within a definition: those that it declares itself, and the namespaces before a name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from runtime.ghost.inside.sources.known import KEYWORDS

@@ -3,8 +3,6 @@
 Names are not resolved: a name stands for every definition of that name, so never too few are reached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the host code of an exported function can reach, and whether any of it may take GPU memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which tensors an exported function only reads: their values stay real when its kernels do not run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

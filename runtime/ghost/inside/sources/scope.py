@@ -1,7 +1,5 @@
 """Reads the definitions of a C++ file, one declaration after the other."""
 
-from __future__ import annotations
-
 from runtime.ghost.inside.sources.names import opening
 from runtime.ghost.inside.sources.parts import Part, Parts
 from runtime.ghost.inside.sources.text import Text, Token

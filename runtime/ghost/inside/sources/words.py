@@ -1,7 +1,5 @@
 """The words of a file, with the brackets that belong together."""
 
-from __future__ import annotations
-
 OPEN = {"(": ")", "[": "]", "{": "}"}
 
 

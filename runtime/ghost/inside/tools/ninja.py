@@ -1,7 +1,5 @@
 """Writes the libraries of a build file as empty files, and keeps those that exist."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -5,8 +5,6 @@ function MODULE:NAME, below `flashinfer.jit` if not of `flashinfer`, makes it. N
 FLASHINFER_WORKSPACE_BASE is the folder for files of ninja, FLASHINFER_CUDA_ARCH_LIST the GPU of them.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json

@@ -4,8 +4,6 @@ If Triton's compiler refuses a kernel, the start fails with its message. Shared 
 A failure because this machine lacks something makes the record inexact, and the start continues.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Replaces what Triton compiles with the machine's C compiler to reach a GPU by the ghost's answers."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keeps Triton's results for each kernel: a small file per kernel, in a folder that only this user writes."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """Triton kernels are specialized and compiled as on a GPU; what a launch may write is no longer real."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from runtime.ghost.inside import small, stores
