@@ -98,8 +98,9 @@ def _lines(process: subprocess.Popen[str], request: dict[str, Any]) -> Iterator[
 
 def make_venv(folder: Path, log: Path, lock: int) -> None:
     """Create a venv of the running Python, with pip in it."""
+    python = Path(sys.executable).resolve()  # in 3.10, a venv made by a venv links to it, and it may go
     done = subprocess.run(
-        [sys.executable, "-I", "-m", "venv", "--clear", folder],
+        [python, "-I", "-m", "venv", "--clear", folder],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

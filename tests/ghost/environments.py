@@ -124,7 +124,7 @@ def _chosen(recipe: Recipe, pip: Pip) -> list[Wheel]:
 def _pip(lock: int) -> Pip:
     """Return a pip that is kept beside the environments, in a venv of its own."""
     venv, log = WORK / f"pip-{VERSION}", WORK / "pip.log"
-    if not (venv / "made").exists():
+    if not ((venv / "made").exists() and (venv / "bin/python3").exists()):  # a Python may be gone
         make_venv(venv, log, lock)
         Pip(venv / "bin/python3", log, lock).run("install", "--upgrade", "pip<27")
         (venv / "made").touch()

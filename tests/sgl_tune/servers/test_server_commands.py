@@ -98,6 +98,8 @@ def test_a_server_is_added_listed_and_removed(planned: Path, index: Index) -> No
     cuda = home / f"0.5.17/venv/lib/python{VERSION}/site-packages/nvidia/cu13"
     assert (cuda / "include/cublas_v2.h").read_text() == "// a header"
     assert not (cuda / "lib").exists()
+    links = [path.readlink() for path in (home / "0.5.17/venv/bin").glob("python*")]
+    assert not any(link.is_relative_to(sys.prefix) for link in links), "sgl-tune's own venv may go"
     versions = {one.name.partition(".dist-info")[0] for one in cuda.parents[1].glob("*.dist-info")}
     assert versions >= {"kernels-1.0", "codecs-2.0"}  # usable, and pinned
     assert ("readers-2.0" in versions) == knows_days(index)  # in time, if pip can see to it
