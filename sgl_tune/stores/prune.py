@@ -132,15 +132,15 @@ def plan(found: Iterable[Stored], rules: StoreRules, now: float) -> list[Chosen]
                 chosen.append(Chosen(stored, item, reason))
     if rules.max_size is None:
         return chosen
-    return until_it_fits(
-        chosen, total - rules.max_size, lambda one: (one.item.size.modified, one.item.size.bytes)
-    )
+    excess = total - rules.max_size
+    return until_it_fits(chosen, excess, lambda one: (one.item.size.modified, one.item.size.bytes))
 
 
 def _reason(item: Item, rules: StoreRules, newest: dict[str, str], now: float) -> str | None:
     unused = now - item.size.modified
     if (
-        any(item.versions.get(name) != version for name, version in rules.libraries.items())
+        (item.store == CONFIGS and not item.size.files)  # a link, a pipe or a folder, which nobody wrote here
+        or any(item.versions.get(name) != version for name, version in rules.libraries.items())
         or (rules.arch and (item.arch is None or rules.arch not in (item.arch, item.arch.rstrip("af"))))
         or (rules.older_than is not None and unused < rules.older_than)
     ):

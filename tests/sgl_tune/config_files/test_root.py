@@ -114,10 +114,11 @@ def test_what_is_no_small_file_is_named_and_the_others_are_judged(
     path.unlink()
     make(path)
     told = ran(1, "verify", cache, "--store", "moe-configs")
-    assert [(one["code"], said in one["message"]) for file in told["files"] for one in file["findings"]] == [
-        (code, True)
-    ]
+    found = [one for file in told["files"] for one in file["findings"]]
+    assert [(one["code"], said in one["message"]) for one in found] == [(code, True)]
     assert [file["verdict"] for file in told["files"]].count("hit") == 6
+    for rule in ("--stale", "--older-than=30d"):
+        assert ran(0, "prune", cache, "--store", "moe-configs", rule, "-y")["removed"] == []
 
 
 def test_prune_takes_tuned_files_of_an_older_triton_alone(cache: Path) -> None:
