@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -181,16 +182,16 @@ def last_used(cache: Cache, files: Iterable[Path]) -> float:
 
 
 def _modified(path: Path) -> float:
-    status = _status(path)
-    return status.st_mtime if status else 0.0
+    return status.st_mtime if (status := _status(path)) else 0.0
 
 
 def _signatures(files: Iterable[Path]) -> dict[Path, Signature]:
-    return {path: signature_of(status) for path in files if (status := _status(path))}
+    there = ((path, status) for path in files if (status := _status(path)))
+    return {path: signature_of(status) for path, status in there if not stat.S_ISDIR(status.st_mode)}
 
 
 def _size(files: Iterable[Path]) -> int:
-    return sum(status.st_size for path in files if (status := _status(path)))
+    return sum(size for _, size, _ in _signatures(files).values())
 
 
 def _status(path: Path) -> os.stat_result | None:

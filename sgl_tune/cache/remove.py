@@ -71,8 +71,9 @@ def _objection(removal: Removal, folder: Folder) -> str | None:
     names = {str(path.relative_to(folder.path)): seen for path, seen in removal.seen.items()}
     if any(folder.signature(name) not in (None, seen) for name, seen in names.items()):
         return "written since"
-    if any(RankName.parse(name) and folder.path / name not in removal.seen for name in folder.names()):
-        return "written since"
+    ranks = filter(RankName.parse, folder.names())
+    if new := next((name for name in ranks if folder.path / name not in removal.seen), None):
+        return f"{new} is a folder, or was written since"
     leftovers = (path for path in removal.cache.leftovers if not is_unfinished(path.name))
     there = filter(None, (folder.status(str(path.relative_to(folder.path))) for path in leftovers))
     if any(time.time() - status.st_mtime < WRITING_SECONDS for status in there):
@@ -82,9 +83,7 @@ def _objection(removal: Removal, folder: Folder) -> str | None:
 
 def _remove(removal: Removal, folder: Folder) -> int:
     """Remove the files; return their number. The lock goes last, because it keeps others out."""
-    count = 0
-    for below in _BELOW:
-        count += _remove_below(removal, folder, below)
+    count = sum(_remove_below(removal, folder, below) for below in _BELOW)
     there = _as_seen(removal, folder, folder.path)
     publish(folder, {}, remove=there)
     if removal.whole:

@@ -1,6 +1,7 @@
 """What prune chooses, what it leaves alone, and what it never touches."""
 
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -79,9 +80,8 @@ def test_stale_is_what_a_newer_flashinfer_replaced(tmp_path: Path) -> None:
     assert _choose(tmp_path, stale=True) == {OLD: "FlashInfer 0.6.18 is here too"}
     assert _prune(tmp_path, stale=True) == [None]
     autotune = tmp_path / "flashinfer" / "autotune"
-    assert {path.name for path in autotune.rglob("*") if path.is_dir()} == {
-        "0.6.9", "0.6.18", "sm90", "sm100", NEW, OTHER,
-    }  # fmt: skip
+    folders = {path.name for path in autotune.rglob("*") if path.is_dir()}
+    assert folders == {"0.6.9", "0.6.18", "sm90", "sm100", NEW, OTHER}
     assert not (autotune / "0.6.9" / "sm90").exists()
 
 
@@ -91,10 +91,9 @@ def test_stale_litter_goes_and_the_cache_stays(tmp_path: Path) -> None:
     (folder / "runs").mkdir()
     run = folder / "runs" / "rank_tp0_pp0_dp0.20260101_000000.0123.json"
     dead, alive = folder / ".autotuner_dead.tmp", folder / ".autotuner_alive.tmp"
-    for path in (run, dead, alive):
+    for path, age in ((run, 3600.0), (dead, 3600.0), (alive, 0.0)):
         path.write_bytes(b"{}")
-    for path in (run, dead):
-        os.utime(path, (time.time() - 3600,) * 2)
+        os.utime(path, (time.time() - age,) * 2)
     assert _choose(tmp_path, stale=True) == {NEW: "1 finished run, 1 file of dead writers"}
     assert _prune(tmp_path, stale=True) == [None]
     assert {path.name for path in folder.iterdir()} - {LOCK} == {*before, alive.name}
@@ -112,12 +111,10 @@ def test_an_abandoned_folder_goes_and_one_just_made_stays(tmp_path: Path) -> Non
 
 
 def test_links_out_of_the_cache_are_not_followed(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    elsewhere = _make_cache(outside, OTHER, days=90)
-    (outside / "file.json").write_text("precious")
-    root = tmp_path / "cache"
+    outside, root = tmp_path / "outside", tmp_path / "cache"
     folder = _make_cache(root, OLD, days=90)
-    (folder.parent / OTHER).symlink_to(elsewhere)
+    (folder.parent / OTHER).symlink_to(_make_cache(outside, OTHER, days=90))
+    (outside / "file.json").write_text("precious")
     (folder / "runs").symlink_to(outside)
     link = folder / "rank_tp7_pp0_dp0.json"
     link.symlink_to(outside / "file.json")
@@ -137,6 +134,12 @@ def test_what_is_somebody_elses_stays(tmp_path: Path) -> None:
     assert _prune(tmp_path, older_than=DAY) == [None]
     assert {path.name for path in folder.iterdir()} - {LOCK} == {"notes.txt"}
     assert _choose(tmp_path / "loose", max_size=0) == {}
+    whole = _make_cache(tmp_path, NEW, days=90)
+    (whole / "rank_tp7_pp0_dp0.json/mine").mkdir(parents=True)
+    (removal,) = plan(find_caches(tmp_path), Rules(key=NEW), time.time())
+    assert len(removal.files) == 2 and removal.bytes == sum(path.stat().st_size for path in removal.files)
+    assert "rank_tp7_pp0_dp0.json is a folder" in str(remove(removal, tmp_path).skipped)
+    assert len(list(whole.glob("rank*"))) == 3 and not (whole / JOURNAL).exists()
 
 
 def test_what_is_in_use_is_skipped(tmp_path: Path) -> None:
@@ -161,9 +164,7 @@ def test_what_is_in_use_is_skipped(tmp_path: Path) -> None:
 def test_files_that_vanish_are_no_error(tmp_path: Path) -> None:
     gone, half = _make_cache(tmp_path, OLD, days=90), _make_cache(tmp_path, NEW, days=90)
     removals = plan(find_caches(tmp_path), Rules(older_than=DAY), time.time())
-    for path in gone.iterdir():
-        path.unlink()
-    gone.rmdir()
+    shutil.rmtree(gone)
     (half / "rank_tp1_pp0_dp0.json").unlink()
     results = [remove(removal, tmp_path) for removal in removals]
     assert [(r.skipped, r.files) for r in results] == [("somebody else removed it", 0), (None, 1)]
