@@ -81,11 +81,11 @@ def with_local_models(
 
 
 def _fill(folder: Path, model: str, named: str | None, environ: Mapping[str, str]) -> None:
-    """Write a model's configs. A hub's cache has them, and the model's own code, as links."""
-    cached = hub_config(model, environ) if named is None else None
-    if cached is not None:
+    """Write a model's configs. A hub's cache has them, and the model's own code, as links. One whose file is
+    gone is an error: without that file the server would start as another model."""
+    if named is None and (cached := hub_config(model, environ)) is not None:
         for file in sorted(cached.parent.iterdir()):
-            if file.suffix in _COPIED and file.is_file() and file.stat().st_size <= _LARGEST:
+            if file.suffix in _COPIED and file.stat().st_size <= _LARGEST and file.is_file():
                 (folder / file.name).write_bytes(bounded_bytes(file, _LARGEST))
         return
     found = find_files(Sought(model, config=Path(named) if named else None), environ)

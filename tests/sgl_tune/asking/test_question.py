@@ -124,22 +124,22 @@ def test_a_model_in_the_hubs_cache_is_taken_with_its_own_code(tmp_path: Path) ->
     (snapshot / "config.json").write_text('{"architectures": ["NewForCausalLM"]}')
     (snapshot / "modeling_new.py").write_text("x = 1")
     (snapshot / "model.safetensors").write_bytes(b"large")
-    refs = tmp_path / "hub/models--org--new/refs"
-    refs.mkdir()
+    (refs := tmp_path / "hub/models--org--new/refs").mkdir()
     (refs / "main").write_text("abc")
-    work = tmp_path / "work"
-    work.mkdir()
+    (work := tmp_path / "work").mkdir()
     found = local("org/new", work, home=tmp_path)
     assert sorted(file.name for file in Path(found.model).iterdir()) == ["config.json", "modeling_new.py"]
+    (snapshot / "hf_quant_config.json").symlink_to("../../blobs/lost")
+    with pytest.raises(FileNotFoundError, match=r"hf_quant_config\.json"):
+        local("org/new", work, home=tmp_path)
 
 
 def test_a_config_that_is_named_counts_before_a_folder(tmp_path: Path) -> None:
     config = tmp_path / "other.json"
     config.write_text('{"architectures": ["OtherForCausalLM"]}')
     found = local(str(tmp_path), tmp_path, named=str(config))
-    assert json.loads((Path(found.model) / "config.json").read_text())["architectures"] == [
-        "OtherForCausalLM"
-    ]
+    read = json.loads((Path(found.model) / "config.json").read_text())
+    assert read["architectures"] == ["OtherForCausalLM"]
 
 
 def test_a_model_that_nobody_has_is_named(tmp_path: Path) -> None:
