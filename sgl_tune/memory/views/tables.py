@@ -12,7 +12,6 @@ from runtime.start.run_record import Phase
 from sgl_tune.cli.table import Column, columns_of
 from sgl_tune.memory.parts import ORDER, beyond_peak, peaking
 from sgl_tune.memory.report import Answer, Comparison, MemoryReport, Row
-from sgl_tune.memory.views import tables
 from sgl_tune.units import memory_bytes
 from sgl_tune.web_page.render import rendered
 
@@ -253,12 +252,7 @@ def render_page(found: Answer) -> str:
     report = found.report
     text, style = verdict(report)
     trust = [report.trust.not_modelled, exactness(report), failure_text(report)]
-    shown = [
-        tables.phases(report),
-        tables.parts_by_phase(report),
-        tables.largest(report),
-        *tables.beside(found),
-    ]
+    shown = [phases(report), parts_by_phase(report), largest(report), *beside(found)]
     data = {
         **found.to_json(),
         "heading": heading(report),
@@ -269,7 +263,7 @@ def render_page(found: Answer) -> str:
         "helps": [[remedy_text(report, n), one.command] for n, one in enumerate(report.remedies)],
         "sizes_text": sizes_text(report),
         "tables": [table.to_json() for table in shown if table.rows],
-        "provenance": [table.to_json() for table in [tables.constants(report)] if table.rows],
+        "provenance": [table.to_json() for table in [constants(report)] if table.rows],
         "warnings": list(report.trust.warnings),
         "sources": list(report.trust.notes),
     }
