@@ -160,8 +160,8 @@ def _records(raw: bytes, at: int, version: int) -> dict[str, _Recorded]:
 def _head(folder: Folder, name: str) -> bytes:
     """Return the header, or nothing if it is no 64-bit file."""
     try:
-        with os.fdopen(_opened(folder, name), "rb", buffering=0) as file:
-            head: bytes = file.read(_HEAD)
+        with open(name, "rb", buffering=0, opener=lambda *_: _opened(folder, name)) as file:
+            head: bytes = file.read(_HEAD) or b""
     except OSError:
         return b""
     return head if len(head) == _HEAD and head[:4] == _MAGIC and head[4] == 2 else b""

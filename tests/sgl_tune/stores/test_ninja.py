@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sgl_tune.cache.folder import open_folder
-from sgl_tune.stores.built import Freshness
+from sgl_tune.stores.built import Freshness, arch_of
 
 NINJA = shutil.which("ninja", path=f"{os.environ['PATH']}:{Path(sys.executable).parent}")
 OLD, NEW = 10**9, 2 * 10**9
@@ -39,8 +39,7 @@ def module(tmp_path: Path) -> Path:
     for path in (source, header):
         path.write_text("x")
         os.utime(path, (OLD, OLD))
-    text = BUILD.format(folder=folder, source=source, header=header)
-    (folder / "build.ninja").write_text(text)
+    (folder / "build.ninja").write_text(BUILD.format(folder=folder, source=source, header=header))
     assert "ninja: no work to do" not in _ninja(folder) and "no work to do" in _ninja(folder)
     return folder
 
@@ -100,3 +99,11 @@ def test_a_moved_one_is_built_again(module: Path) -> None:
     with open_folder(place, place) as folder:
         again = Freshness().objection(folder, str(place), is_here=True)
     assert again is not None and again.kind == "stale"
+
+
+def test_no_header_is_read_of_what_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with os.fdopen(os.open(tmp_path / "pipe", os.O_RDWR), "wb"), open_folder(tmp_path) as folder:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        assert arch_of(folder, "pipe") is None and arch_of(folder, ".") is None
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
