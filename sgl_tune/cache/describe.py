@@ -89,8 +89,8 @@ class Filter(NamedTuple):
     def keeps_entry(self, entry: Entry) -> bool:
         return self.field not in _ENTRIES or self._is(_ENTRIES[self.field](entry))
 
-    def _is(self, text: str | None) -> bool:
-        same = text is not None and _SAME.get(self.field, operator.eq)(text, self.value)
+    def _is(self, text: Any) -> bool:
+        same = isinstance(text, str) and _SAME.get(self.field, operator.eq)(text, self.value)
         return same != (self.symbol == "!=")
 
 

@@ -23,20 +23,15 @@ BIG, SMALL = "b166000000000000", "5a11000000000000"
 @pytest.fixture
 def cache_dir(tmp_path: Path) -> Path:
     name = "org/model-with-a-name"
-    _make_cache(
-        tmp_path, BIG, moe_entries(), ranks=8, arch="sm90", key_parts=(name,), deployment={"model_path": name}
-    )
-    small = _make_cache(
-        tmp_path, SMALL, {"('fp8_gemm', 'R', ((1, 16, 8),))": ["R", 1]}, ranks=1, arch="sm100"
-    )
-    then = time.time() - 40 * 86400
-    os.utime(small / "rank_tp0_pp0_dp0.json", (then, then))
+    told = {"key_parts": (name,), "deployment": {"model_path": name}}
+    _make_cache(tmp_path, BIG, moe_entries(), 8, "sm90", **told)
+    gemm = {"('fp8_gemm', 'R', ((1, 16, 8),))": ["R", 1]}
+    small = _make_cache(tmp_path, SMALL, gemm, 1, "sm100")
+    os.utime(small / "rank_tp0_pp0_dp0.json", (time.time() - 40 * 86400,) * 2)
     return tmp_path
 
 
-def _make_cache(
-    root: Path, key: str, entries: dict[str, Any], ranks: int, arch: str, **manifest: Any
-) -> Path:
+def _make_cache(root: Path, key: str, entries: Any, ranks: int, arch: str, **manifest: Any) -> Path:
     folder = root / "flashinfer" / "autotune" / "0.7.2" / arch / key
     paths = [folder / f"rank_tp{rank}_pp0_dp0.json" for rank in range(ranks)]
     write_group(paths, entries, TARGET, manifest=Manifest(TARGET, **manifest) if manifest else None)
@@ -49,19 +44,18 @@ _json = partial(told, "inspect")
 def test_the_table_has_a_line_per_cache_and_a_total(cache_dir: Path) -> None:
     ran = run("inspect", "--cache-dir", cache_dir)
     assert ran.code == 0 and ran.err == ""
-    big = next(line for line in ran.out.splitlines() if line.startswith(BIG))
+    lines = ran.out.splitlines()
+    big, small = (next(line for line in lines if line.startswith(key)) for key in (BIG, SMALL))
     assert big.split()[1:3] == ["tp0-7", "14"] and "yes" in big and big.endswith("org/model-with-a-name")
-    small = next(line for line in ran.out.splitlines() if line.startswith(SMALL))
     assert "40 d" in small and small.split()[1:3] == ["tp0", "1"]
-    assert ran.out.splitlines()[-1].startswith("2 caches, 9 files, ")
+    assert lines[-1].startswith("2 caches, 9 files, ")
 
 
 def test_json_is_the_contract(cache_dir: Path) -> None:
     data = _json("--cache-dir", cache_dir, BIG[:6])
-    (cache,) = data["caches"]
-    assert data["schema_version"] == 1
-    parts = [cache[part] for part in ("layout", "flashinfer", "arch", "key")]
-    assert parts == ["sglang", "0.7.2", "sm90", BIG]
+    (cache,), version = data["caches"], data["schema_version"]
+    place = {part: cache[part] for part in ("layout", "flashinfer", "arch", "key")}
+    assert version == 1 and place == {"layout": "sglang", "flashinfer": "0.7.2", "arch": "sm90", "key": BIG}
     assert cache["agree"] is True and cache["manifest"]["deployment"]["model_path"] == "org/model-with-a-name"
     file = cache["files"][3]
     assert file["rank"] == {"tp": 3, "pp": 0, "dp": 0, "gpu": None}
@@ -75,11 +69,9 @@ def test_entries_are_listed_in_the_order_of_their_buckets(cache_dir: Path) -> No
     (cache,) = _json("--cache-dir", cache_dir, BIG, "--entries", "--filter", "op=gemm2")["caches"]
     (entries,) = cache["contents"].values()
     assert [entry["bucket"] for entry in entries] == [1, 2, 4, 8, 16, 4096, 8192]
-    assert {(entry["op"], entry["runner"]) for entry in entries} == {
-        ("trtllm::fused_moe::gemm2", "MoERunner")
-    }
-    first = [entries[0][part] for part in ("tactic", "policy", "key")]
-    assert first == [40, HOT, moe_key(1, "gemm2")]
+    names = {(entry["op"], entry["runner"]) for entry in entries}
+    assert names == {("trtllm::fused_moe::gemm2", "MoERunner")}
+    assert [entries[0][part] for part in ("tactic", "policy", "key")] == [40, HOT, moe_key(1, "gemm2")]
     text = run("inspect", "--cache-dir", cache_dir, BIG, "--entries").out
     assert text.count("trtllm::fused_moe::gemm1") == 7, "once, not once a rank"
 
@@ -175,8 +167,9 @@ def test_broken_files_are_listed_and_never_stop_it(tmp_path: Path) -> None:
     assert (cache["layout"], len(cache["files"])) == ("files", len(corpus))
     problems = {Path(file["path"]).stem: file["problem"] for file in cache["files"]}
     assert problems["truncated"] and problems["gzip"] and problems["top-level-list"] and not problems["good"]
-    for arguments in ((), ("--entries",)):
-        ran = run("inspect", tmp_path, *arguments)
+    listed = tmp_path / "metadata-list.json"
+    for words in ((tmp_path,), (tmp_path, "--entries"), (listed, "--filter", "gpu=h200")):
+        ran = run("inspect", *words)
         assert ran.code == 0 and ran.err == ""
 
 
@@ -188,8 +181,8 @@ def test_a_managed_store_is_listed_with_its_broken_entries(tmp_path: Path) -> No
         entry = {"key": key, "runner": runner, "tactic": tactic, "profiling_policy": policy}
         (store / "entries" / f"{number:024x}.json").write_text(json.dumps(entry))
     (store / "entries" / "bad.json").write_text('{"key": 7, "runner": "R", "tactic": 1}')
-    line = next(line for line in run("inspect", tmp_path).out.splitlines() if line.startswith("0123"))
-    assert line.split()[2] == "4"
+    lines = run("inspect", tmp_path).out.splitlines()
+    assert [line.split()[2] for line in lines if line.startswith("0123")] == ["4"]
     (cache,) = _json(tmp_path, "--filter", "gpu=NVIDIA H200", "--entries")["caches"]
     assert sum(len(entries) for entries in cache["contents"].values()) == 4
 
