@@ -16,7 +16,7 @@ PRODUCT = sorted(path for name in ("runtime", "sgl_tune") for path in (ROOT / na
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 MOST_LINES_OF_A_FILE, MOST_FILES, MOST_FIELDS = 300, 20, 15
-MOST_LINES_OF_ALL_TESTS = 40_397
+MOST_LINES_OF_ALL_TESTS = 40_405
 # The runtime core together, and each room by itself.
 CORE = (
     *("server", "simulate", "devices", "forward", "layers", "moe", "models", "decoder", "graphs", "start"),
@@ -31,7 +31,7 @@ MOST_LINES = {
     "cache": 3040, "cli": 1226, "commands": 3229, "compile": 1000,
     "deployment": 2458, "errors": 38, "explain": 521, "export":
     386, "fleet": 1435, "keys": 830, "locks": 18, "log_lines": 200, "markdown": 55,
-    "memory": 3159, "processes": 680,
+    "memory": 3162, "processes": 680,
     "reading": 104, "recorded": 555, "server_log": 1677, "servers": 1229, "ship": 4961,
     "start_report": 1230, "stores": 2441, "units": 82, "verify": 2786, "warm": 1901, "web_page": 34,
     "writing": 123,

@@ -87,7 +87,10 @@ class ServerStarter:
 
         snapshot = self._snapshot if change is AS_IS else None
         answer = self._answers.answer
-        first = answer(replace(question, rank=first_rank(self._ranks)), say, snapshot)
+        rank = first_rank(self._ranks)
+        if rank and (resolved := answer(replace(question, until="arguments"))).arguments:
+            layout_of(resolved).started(self._ranks)  # a rank that is not there would wait for the others
+        first = answer(replace(question, rank=rank), say, snapshot)
         layout = layout_of(first)
         ranks = layout.started(self._ranks) if layout.ranks > 1 else (first.asked.rank,)
         found = [first, *(answer(replace(question, rank=rank), say) for rank in ranks[1:])]

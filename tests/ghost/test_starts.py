@@ -151,6 +151,14 @@ def test_what_the_cage_lacks_is_said_beside_the_answer(smallest: Smallest, model
     assert f"warning: the cage around the server's start lacks: {'; '.join(lacks)}" in done.stderr
 
 
+def test_a_rank_that_the_server_has_not_is_refused_before_it_waits(smallest: Smallest, model: Path) -> None:
+    command = ["mem-report", "--ranks", "9", "--gpu", "h200", "--server", str(smallest.python), "--"]
+    line = [sys.executable, "-m", "sgl_tune", *command, "sglang", "serve", "--model-path", str(model)]
+    variables = {**os.environ, "XDG_CACHE_HOME": str(BUILT.parent)}
+    done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2 and "this server has ranks 0 to 0" in done.stderr, done.stderr
+
+
 def test_a_start_to_the_gates_settles_what_a_whole_one_does(stock: Stock, model: Path, ready: Record) -> None:
     stopped = ask(stock, model, *SETTLED, until="gates")
     assert (stopped.ending.how, stopped.ending.phase) == ("stopped", "gates"), stopped.ending
