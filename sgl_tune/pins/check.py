@@ -5,7 +5,7 @@ from pathlib import Path
 from sgl_tune.cli.out import Output
 from sgl_tune.deployment.cache_dir import default_cache_dir
 from sgl_tune.errors import CheckFailed, UsageError
-from sgl_tune.pins.lock import differences, is_pinned, lock_of, not_pinned, read_lock
+from sgl_tune.pins.lock import differences, is_pinned, lock_of, read_lock
 from sgl_tune.ship.archive import opened
 from sgl_tune.ship.recognised import is_bundle
 from sgl_tune.units import count
@@ -52,4 +52,6 @@ def against(lock: Path, place: Path) -> list[str]:
         return differences(read_lock(lock), files)
     if not place.is_dir():
         raise UsageError(f"{place}: no such folder", "name the cache directory, or a bundle")
-    return [*differences(read_lock(lock), lock_of(place).files), *not_pinned(place)]
+    held, odd = lock_of(place)
+    unpinned = (f"{name}: no regular file, so no lock can pin it" for name in odd)
+    return [*differences(read_lock(lock), held.files), *unpinned]

@@ -38,24 +38,26 @@ def is_pinned(path: str) -> bool:
     return path.endswith(".json") and path.startswith((_TACTICS, _CONFIGS)) and not path.endswith(_OURS)
 
 
-def lock_of(root: Path) -> Lock:
-    files, environment = dict[str, str](), dict[str, str]()
+def lock_of(root: Path) -> tuple[Lock, list[str]]:
+    """Return the lock of a cache directory, and the links and folders in the place of a pinned file, or on
+    the way to one. A server follows them, and a lock covers only the directory's own files."""
+    files, environment, odd = dict[str, str](), dict[str, str](), list[str]()
     for name, path in _below(root):
-        if path.is_symlink() or not path.is_file():
-            continue
-        if is_pinned(name):
+        if path.is_symlink() or path.is_dir():
+            odd += [name] if is_pinned(name) or (path.is_symlink() and _is_met(name)) else []
+        elif is_pinned(name):
             raw = read_bytes(path, most=_LARGEST)
             files[name] = digest_of(raw)
             environment |= _tuned_in(raw) if name.startswith(_TACTICS) else {}
         elif name.startswith(_CONFIGS) and name.endswith(BESIDE):
             told = provenance(read_bytes(path, most=_LARGEST))
             environment |= {"gpu": told.gpu, "triton": told.triton, "sglang": told.sglang} if told else {}
-    return Lock(SCHEMA, dict(sorted(environment.items())), dict(sorted(files.items())))
+    return Lock(SCHEMA, dict(sorted(environment.items())), dict(sorted(files.items()))), odd
 
 
 def write_lock(root: Path) -> Path | None:
     """Write the lock, or return None if the directory has no file to pin."""
-    lock = lock_of(root)
+    lock, _ = lock_of(root)
     if not lock.files:
         return None
     with written(root / NAME) as file:
@@ -78,21 +80,10 @@ def differences(lock: Lock, found: Mapping[str, str]) -> list[str]:
     return sorted(said)
 
 
-def not_pinned(root: Path) -> list[str]:
-    """Return a line for each link, pipe or folder in the place of a pinned file, or on the way to one. A
-    server follows it, and a lock covers only the directory's own files."""
-    odd = (name for name, path in _below(root) if _is_met(name) and _is_odd(name, path))
-    return [f"{name}: no regular file, so no lock can pin it" for name in odd]
-
-
 def _is_met(name: str) -> bool:
     """Whether a server meets this path where it looks for pinned files."""
     place = f"{name}/"
     return any(place.startswith(one) or one.startswith(place) for one in (_TACTICS, _CONFIGS))
-
-
-def _is_odd(name: str, path: Path) -> bool:
-    return path.is_symlink() or (is_pinned(name) and not path.is_file())
 
 
 def _below(root: Path) -> Iterator[tuple[str, Path]]:

@@ -17,6 +17,7 @@ from runtime.record.events import Event
 from runtime.record.record import Record
 from tests.ghost.c_running import BUILT
 from tests.ghost.stock import GPU, Smallest, Stock
+from tests.sgl_tune.running import run_anew
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024,
@@ -152,11 +153,9 @@ def test_what_the_cage_lacks_is_said_beside_the_answer(smallest: Smallest, model
 
 
 def test_a_rank_that_the_server_has_not_is_refused_before_it_waits(smallest: Smallest, model: Path) -> None:
-    command = ["mem-report", "--ranks", "9", "--gpu", "h200", "--server", str(smallest.python), "--"]
-    line = [sys.executable, "-m", "sgl_tune", *command, "sglang", "serve", "--model-path", str(model)]
-    variables = {**os.environ, "XDG_CACHE_HOME": str(BUILT.parent)}
-    done = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 2 and "this server has ranks 0 to 0" in done.stderr, done.stderr
+    asked = ("--ranks", 9, "--gpu", "h200", "--server", smallest.python)
+    ran = run_anew("mem-report", *asked, "--model-path", model, XDG_CACHE_HOME=str(BUILT.parent))
+    assert ran.ends(2, "this server has ranks 0 to 0")
 
 
 def test_a_start_to_the_gates_settles_what_a_whole_one_does(stock: Stock, model: Path, ready: Record) -> None:

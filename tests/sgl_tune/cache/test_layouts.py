@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -141,7 +140,7 @@ def test_flashinfers_managed_store_is_found_from_any_folder(tmp_path: Path) -> N
 
 
 def test_groups_are_what_a_server_compares(tmp_path: Path) -> None:
-    def groups(*ranks: tuple[Any, ...]) -> list[list[str]]:
+    def groups(*ranks: tuple[int, int, int] | tuple[int, int, int, str]) -> list[list[str]]:
         folder = tmp_path / str(len(list(tmp_path.iterdir()))) / KEY
         _make(folder, *(RankName(*rank).filename for rank in ranks))
         return [[str(file.rank) for file in group] for group in _only(folder).groups()]

@@ -156,6 +156,8 @@ def test_a_bundle_carries_the_root_and_a_lock_knows_it(cache: Path, tmp_path: Pa
     assert schema_faults("verify-lock", told) == []
     assert told["differences"] == [f"moe_configs/configs/triton_3_6_0/{NAME}: differs"]
     ran(0, "pack", tmp_path / "node", "--store", "moe-configs", "-o", tmp_path / "b.tar.gz")
+    os.mkfifo(there.with_name(DOWN.replace("E=8", "E=9")))
+    assert run_here("verify", tmp_path / "node", "--lock", lock).ends(2, "is no regular file")
     refused = run_here("unpack", tmp_path / "b.tar.gz", "--cache-dir", tmp_path / "third", "--lock", lock)
     assert refused.code == 1 and "not the bundle of" in refused.err and not (tmp_path / "third").exists()
 
